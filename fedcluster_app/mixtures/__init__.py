@@ -1,0 +1,1 @@
+"""Gaussian mixture mathematics: the Mixture value, densities, EM, sufficient statistics, k-means."""
