@@ -16,7 +16,11 @@ class DataError(FedclusterError, ValueError):
 
 
 class WireError(FedclusterError, ValueError):
-    """A message does not have the layout that its kind promises."""
+    """A message does not have the layout that its kind promises, or says that there is no answer."""
+
+    def __init__(self, text: str, *, site: str = "") -> None:
+        super().__init__(text)
+        self.site = site
 
 
 class RunError(FedclusterError, RuntimeError):
