@@ -1,0 +1,1 @@
+"""Simulations: data sources, partitions, in-process federation, experiments."""
