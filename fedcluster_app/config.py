@@ -201,5 +201,7 @@ def as_run_config(config: RunConfig) -> dict[str, Scalar]:
             value = setting.word
         elif isinstance(value, tuple):
             value = ",".join(str(number) for number in value)
+        elif value == math.inf:
+            value = str(value)  # as JSON can hold it too
         flat[setting.name] = value
     return flat

@@ -29,7 +29,7 @@ class Key:
 
     name: str
     meaning: str
-    low: float | None = None
+    low: float = -math.inf
     high: float | None = None
     word: str = ""
     absolute: bool = False
@@ -118,10 +118,10 @@ def _checked_number(key: Key, value: Any, whole: bool, where: str) -> int | floa
         or (whole and not isinstance(value, int))
     ):
         raise ConfigError(f"{where}: {key.name} expected {expected}, got {value!r}")
-    number = value if whole else float(value)
-    if math.isnan(number) or (key.low is not None and number < key.low):
+    # Compared as it came: a whole number may be too large for a float.
+    if not value >= key.low:
         raise ConfigError(f"{where}: {key.name} expected {expected} of at least {key.low:g}, got {value!r}")
-    if number > (sys.float_info.max if key.high is None else key.high):
-        limit = "a finite number" if key.high is None else f"at most {key.high:g}"
+    if value > (sys.float_info.max if key.high is None else key.high):
+        limit = "a finite number" if key.high is None else f"at most {key.high:.10g}"
         raise ConfigError(f"{where}: {key.name} expected {limit}, got {value!r}")
-    return number
+    return value if whole else float(value)

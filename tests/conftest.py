@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder where this test's runs, ledgers and labels go, also those of processes that it starts."""
+    home = tmp_path / "fedcluster-home"
+    monkeypatch.setenv("FEDCLUSTER_HOME", str(home))
+    return home
 
 
 @pytest.fixture(scope="session")

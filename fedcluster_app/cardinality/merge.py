@@ -107,10 +107,10 @@ class _Merger:
         self.counts[i] = count
         self.alive[j] = False
 
+        # Rows whose least key may rise; i is one of them, as j was its best partner.
         lost = self.alive & ((self.keys[:, i] == self.least) | (self.keys[:, j] == self.least))
         self.keys[j] = self.keys[:, j] = np.inf
         self.keys[i] = self.keys[:, i] = self._keys_of(i)
-        lost[i] = True
         self.least = np.minimum(self.least, self.keys[i])
         self.least[lost] = self.keys[lost].min(axis=1)
         self.least[j] = np.inf

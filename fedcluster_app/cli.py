@@ -1,0 +1,58 @@
+"""The ``fedcluster`` command: what people do with a run's results."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedcluster_app import __version__
+from fedcluster_app.data.readers import read_columns
+from fedcluster_app.errors import FedclusterError
+from fedcluster_app.results.model import labels_text, load_model, write_labels
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code: 0, or 1 with the reason on standard error."""
+    options = _parser().parse_args(arguments)
+    try:
+        predict(options.model, options.data, options.output)
+    except (FedclusterError, OSError) as error:
+        print(f"fedcluster: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def predict(model_path: Path, data: str, output: Path | None) -> None:
+    """Label the rows of a table with a model file, and print or write them.
+
+    Raises
+    ------
+    DataError
+        If the model or the table cannot be used.
+    """
+    model = load_model(model_path)
+    table = read_columns(data, model.columns, where="new rows")
+    labels = model.predict(table.X)
+    if output is None:
+        sys.stdout.write(labels_text(labels))
+    else:
+        write_labels(output, labels)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fedcluster", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"fedcluster {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="command")
+    command = commands.add_parser(
+        "predict",
+        help="label new rows with a model file",
+        description="Print the global cluster of every row as csv. Needs NumPy alone, no Flower and no site.",
+    )
+    command.add_argument("--model", type=Path, required=True, help="model.npz of a run's folder")
+    command.add_argument(
+        "--data", required=True, help=".csv or .npz with the columns of the run; others are passed over"
+    )
+    command.add_argument("--output", type=Path, help="write the labels here and not to standard output")
+    return parser

@@ -1,0 +1,184 @@
+"""Every message that crosses a site's border, one class each, one line a field.
+
+``leaves_site=True`` marks what a site sends: these lines are the README's table of what leaves a site, and a
+test keeps the two equal. Letters in shapes: d columns, q scaled features, k components of the site, m global
+clusters, c classes.
+"""
+
+from __future__ import annotations
+
+from fedcluster_app.errors import WireError
+from fedcluster_app.mixtures.types import FloatArray, IntArray
+from fedcluster_app.wire import array, message, scalar
+
+
+@message("ask.hello")
+class AskHello:
+    """Say who you are, and your table's moments."""
+
+    run_folder: str = scalar(str, "the run folder, used by virtual sites only")
+
+
+@message("hello", leaves_site=True)
+class Hello:
+    """A site's first answer; a site with fewer rows than ``min-count`` withholds its moments."""
+
+    site: str = scalar(str, "site name")
+    version: str = scalar(str, "fedcluster version")
+    rows: int = scalar(int, "number of rows", low=0)
+    columns: tuple[str, ...] = scalar(tuple, "names of the columns that are clustered")
+    partitions: int = scalar(int, "number of virtual sites; 0 at a real site", low=0)
+    labelled: bool = scalar(bool, "whether the site holds true classes")
+    mean: FloatArray | None = array("d", "mean of every column", optional=True)
+    scatter: FloatArray | None = array(
+        "d", "sum of squared deviations of every column", low=0.0, optional=True
+    )
+    scatter_triangle: FloatArray | None = array(
+        "t",
+        "sums of products of deviations, lower triangle; in place of `scatter` when `pca` is at work",
+        optional=True,
+    )
+
+
+@message("scaling")
+class AgreedScaling:
+    """The scaling that all sites use."""
+
+    center: FloatArray = array("d", "pooled mean of every column")
+    scale: FloatArray = array("d", "divisor of every column")
+    components: FloatArray | None = array("d q", "principal axes", optional=True)
+    score_scale: FloatArray | None = array("q", "divisor of every principal score", optional=True)
+
+
+@message("ask.fedgem.start")
+class AskFedGEMStart(AgreedScaling):
+    """The scaling is agreed: count your clusters and make the first FedGEM step."""
+
+
+@message("fedgem.start", leaves_site=True)
+class FedGEMStart:
+    """A site's count and its first balls."""
+
+    k_counted: int = scalar(int, "clusters counted at the site, before small ones were dissolved", low=1)
+    merge_ratio: float = scalar(float, "chosen `asm-merge-ratio`", missing=True)
+    min_mass: int = scalar(int, "chosen `asm-min-mass`", low=0)
+    silhouette: float = scalar(float, "silhouette of the count on held-out rows", missing=True)
+    spread: float = scalar(float, "standard deviation per scaled feature", low=0.0)
+    collapse_ratio: float = scalar(float, "largest eigenvalue of the site's scaled covariance", low=0.0)
+    means: FloatArray = array("k q", "mean of every component after an EM step")
+    radii: FloatArray = array("k", "radius of every component's uncertainty ball", low=0.0)
+
+
+@message("ask.fedgem.round")
+class AskFedGEMRound:
+    """Your own means after the coordinator's update: make another step."""
+
+    round: int = scalar(int, "round number", low=1)
+    means: FloatArray = array("k q", "the site's own means, updated")
+
+
+@message("fedgem.balls", leaves_site=True)
+class FedGEMBalls:
+    """A site's answer in a round."""
+
+    means: FloatArray = array("k q", "mean of every component after an EM step")
+    radii: FloatArray = array("k", "radius of every component's uncertainty ball", low=0.0)
+
+
+@message("ask.fedgem.end")
+class AskFedGEMEnd:
+    """Your own means, converged: make the last step and summarise your components."""
+
+    means: FloatArray = array("k q", "the site's own means, converged")
+
+
+@message("fedgem.end", leaves_site=True)
+class FedGEMEnd:
+    """A site's last upload of components."""
+
+    means: FloatArray = array("k q", "mean of every component after an EM step")
+    counts: IntArray = array(
+        "k", "rows nearest to every component; 0 if under `min-count`", whole=True, low=0
+    )
+    centers: FloatArray = array("k q", "mean of these rows; 0 if under `min-count`")
+    scatters: FloatArray = array(
+        "k", "mean squared distance of these rows to their mean; 0 if under `min-count`", low=0.0
+    )
+
+
+@message("ask.labels")
+class AskLabels(AgreedScaling):
+    """The global clusters: label your rows and sum your scores."""
+
+    weights: FloatArray = array("m", "weight of every global cluster", low=0.0)
+    means: FloatArray = array("m f", "centre of every global cluster")
+    variances: FloatArray = array("m", "variance of every global cluster", low=0.0)
+    own_labels: IntArray | None = array(
+        "k", "global cluster of every component of the site", whole=True, low=0, optional=True
+    )
+
+
+@message("labelled", leaves_site=True)
+class Labelled:
+    """Sums of label-free scores over a site's rows, and counts of classes where the site has labels."""
+
+    rows: int = scalar(int, "rows labelled", low=0)
+    counts: IntArray | None = array(
+        "m", "rows of every global cluster; 0 if under `min-count`", whole=True, low=0, optional=True
+    )
+    within: FloatArray | None = array(
+        "m", "sum of squared distances to the cluster's centre; 0 if withheld", low=0.0, optional=True
+    )
+    distances: FloatArray | None = array(
+        "m", "sum of distances to the cluster's centre; 0 if withheld", low=0.0, optional=True
+    )
+    silhouettes: FloatArray | None = array("m", "sum of simplified silhouettes; 0 if withheld", optional=True)
+    class_names: tuple[str, ...] = scalar(tuple, "names of the true classes, if the site has a label column")
+    contingency: IntArray | None = array(
+        "c m",
+        "rows of every class in every cluster, if the site has a label column",
+        whole=True,
+        low=0,
+        optional=True,
+    )
+    own_contingency: IntArray | None = array(
+        "c m",
+        "the same with every row in the cluster of the site's own nearest component",
+        whole=True,
+        low=0,
+        optional=True,
+    )
+
+    def __post_init__(self) -> None:
+        sums = (self.counts, self.within, self.distances, self.silhouettes)
+        if len({part is None for part in sums}) > 1:
+            raise WireError("labelled: expected counts and all sums, or none of them")
+        for table in (self.contingency, self.own_contingency):
+            if table is not None and len(table) != len(self.class_names):
+                raise WireError(
+                    f"labelled: {len(self.class_names)} class names for {len(table)} rows of counts"
+                )
+
+
+@message("refusal", leaves_site=True)
+class Refusal:
+    """A site's plain word that it cannot answer."""
+
+    site: str = scalar(str, "site name")
+    reason: str = scalar(
+        str, "why: names of settings, files and columns, counts and shares; no value of a row"
+    )
+
+
+@message("site.folder")
+class SiteFolder:
+    """Kept by a virtual site: where the run's files go."""
+
+    path: str = scalar(str, "the run folder")
+
+
+@message("site.fedgem")
+class FedGEMMemory(AgreedScaling):
+    """Kept by a site between two FedGEM rounds."""
+
+    released: FloatArray = array("k q", "means last released")

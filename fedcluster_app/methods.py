@@ -1,0 +1,52 @@
+"""The method table: what every method is, needs and sends. Plain data, so that anybody may read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to reconcile the sites.
+
+    Attributes
+    ----------
+    name : str
+        The word after ``method=``.
+    family : str
+        "global" (one model for all sites) or "personal" (one for each).
+    needs, sends, rounds : str
+        What it needs to know, what a site sends in a round, how many rounds it takes.
+    source : str
+        Where it comes from.
+    strategy : str
+        Dotted name of its strategy class.
+    inits : tuple of str
+        The values of ``init`` that it takes.
+    """
+
+    name: str
+    family: str
+    needs: str
+    sends: str
+    rounds: str
+    source: str
+    strategy: str
+    inits: tuple[str, ...]
+
+
+METHODS = {
+    method.name: method
+    for method in (
+        Method(
+            name="fedgem",
+            family="global",
+            needs="no count",
+            sends="a mean and a radius for every component",
+            rounds="until no mean moves, at most fedgem-max-rounds",
+            source="Ibrahim, Gebraeel and Xie, arXiv:2601.21160; estimated counts as in arXiv:2609.36762",
+            strategy="strategies.fedgem.FedGEM",
+            inits=("kmeans", "kmeans++", "asm-means"),
+        ),
+    )
+}

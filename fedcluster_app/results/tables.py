@@ -1,0 +1,129 @@
+"""A run in text: one line an exchange, a table of sites, and what was found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedcluster_app.results.outcome import ExchangeRecord, Outcome
+
+_LABEL_FREE = {
+    "simplified_silhouette": "simplified silhouette (-1 to 1, high is good)",
+    "calinski_harabasz": "Calinski-Harabasz (high is good)",
+    "davies_bouldin": "Davies-Bouldin (low is good)",
+}
+
+
+def exchange_line(record: ExchangeRecord) -> str:
+    """Return what matters of an exchange on one line, failures named on lines of their own."""
+    k_hat = record.figures.get("k_hat")
+    movement = record.figures.get("movement")
+    parts = [
+        f"{record.phase:<9}",
+        f"K̂ {'-' if k_hat is None else format(k_hat, '.0f'):>4}",
+        f"moved {'-' if movement is None else format(movement, '.4f'):>7}",
+        f"sites: {len(record.answered)} answered, {len(record.late)} late, {len(record.failed)} failed",
+        f"{size(record.bytes_down)} down, {size(record.bytes_up)} up",
+    ]
+    lines = ["  ".join(parts)]
+    lines += [f"    {name} failed: {reason}" for name, reason in record.failed.items()]
+    lines += [f"    {name} did not answer in time" for name in record.late]
+    return "\n".join(lines)
+
+
+def size(number: float) -> str:
+    """Return a number of bytes for people."""
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} GB"
+
+
+def report(outcome: Outcome) -> str:
+    """Return the outcome as text: sites, count with its bounds, scores, warnings."""
+    if outcome.k_hat is None or outcome.bounds is None:
+        return f"{site_table(outcome)}\n\nstatus: {outcome.status}"
+    low, high = outcome.bounds
+    lines = [
+        site_table(outcome),
+        "",
+        f"K̂ = {outcome.k_hat} global clusters (at least {low} = max K_g, at most {high} = sum K_g)",
+    ]
+    lines += [
+        f"{text}: {_number(outcome.scores[name])}"
+        for name, text in _LABEL_FREE.items()
+        if name in outcome.scores
+    ]
+    if "ari" in outcome.scores:
+        lines.append("against the true classes, which this data set happens to have:")
+        found = {name: _number(score) for name, score in outcome.scores.items()}
+        lines += [
+            f"  {text}: ARI {found[f'{prefix}ari']}, NMI {found[f'{prefix}nmi']}"
+            for prefix, text in (
+                ("", "global labels, pooled rows"),
+                ("own_", "global labels by each site's own components"),
+                ("personal_", "mean over sites"),
+            )
+            if f"{prefix}ari" in found
+        ]
+    lines += [f"warning: {warning}" for warning in outcome.warnings]
+    lines.append(f"status: {outcome.status}")
+    return "\n".join(lines)
+
+
+def site_table(outcome: Outcome) -> str:
+    """Return one row for every site."""
+    keys = {
+        "k_g": "K_g",
+        "k_counted": "counted",
+        "merge_ratio": "merge ratio",
+        "min_mass": "min mass",
+        "held_out_silhouette": "held-out sil.",
+        "simplified_silhouette": "simplified sil.",
+    }
+    shown = {key: title for key, title in keys.items() if any(key in site.details for site in outcome.sites)}
+    head = ["site", "rows", *shown.values(), "down", "up", "status"]
+    body = [
+        [
+            site.name,
+            str(site.rows),
+            *(_number(site.details.get(key)) for key in shown),
+            size(site.bytes_down),
+            size(site.bytes_up),
+            site.status,
+        ]
+        for site in outcome.sites
+    ]
+    return aligned([head, *body])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of text in columns; the first and the last column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    last = len(widths) - 1
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column in (0, last) else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _number(value: Any) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    return str(value) if isinstance(value, int) else f"{value:.3f}".rstrip("0").rstrip(".")
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON can hold it: tuples as lists, NaN and infinity as null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,85 @@
+"""The ServerApp: run config -> strategy -> results."""
+
+from __future__ import annotations
+
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedcluster_app.config import RunConfig, home, parse_run_config
+from fedcluster_app.errors import ConfigError
+from fedcluster_app.methods import METHODS
+from fedcluster_app.results.folder import RunFolder
+from fedcluster_app.results.outcome import ExchangeRecord
+from fedcluster_app.results.tables import exchange_line, report
+from strategies.base import SiteStrategy
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the method that the config names; the last line printed is the folder of the results."""
+    conduct(grid, parse_run_config(context.run_config), context.run_id)
+
+
+def conduct(grid: Grid, config: RunConfig, run_id: int) -> Path:
+    """Run a method over a grid, tell people about it, and leave the results in a folder.
+
+    Raises
+    ------
+    ConfigError
+        If a setting cannot be used; nothing was asked of any site.
+    RunError
+        If the run failed; the folder's summary has the reason as ``status``.
+    """
+    strategy_class = strategy_of(config)
+    folder = RunFolder(Path(config.output_dir) if config.output_dir else default_folder(run_id))
+
+    def note(record: ExchangeRecord) -> None:
+        folder.note(record)
+        _say(exchange_line(record))
+
+    strategy = strategy_class(config, run_folder=str(folder.path), say=_say, note=note)
+    strategy.summary()
+    try:
+        strategy.start(grid)
+    finally:
+        folder.write(strategy.outcome, config, run_id)
+        _say("")
+        _say(report(strategy.outcome))
+        _say(str(folder.path))
+    return folder.path
+
+
+def strategy_of(config: RunConfig) -> type[SiteStrategy[Any]]:
+    """Return the strategy class of the configured method.
+
+    Raises
+    ------
+    ConfigError
+        If the method is unknown, or does not take the configured start.
+    """
+    method = METHODS.get(config.method)
+    if method is None:
+        raise ConfigError(f"run config: method expected one of {', '.join(METHODS)}, got {config.method!r}")
+    if config.init not in method.inits:
+        raise ConfigError(
+            f"run config: method {method.name!r} takes init = {' | '.join(method.inits)}, got {config.init!r}"
+        )
+    module, _, name = method.strategy.rpartition(".")
+    found: type[SiteStrategy[Any]] = getattr(import_module(module), name)
+    return found
+
+
+def default_folder(run_id: int) -> Path:
+    """Return ``~/.fedcluster/runs/<time>-<run id>``."""
+    return home() / "runs" / f"{time.strftime('%Y%m%d-%H%M%S')}-{run_id}"
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

@@ -1,0 +1,20 @@
+"""What a site does when it is asked: one function for every question, ``(site, ask) -> answer``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fedcluster_app import messages
+from fedcluster_app.site import Site
+from fedcluster_app.steps import fedgem, hello, labels
+
+Step = Callable[[Site, Any], Any]
+
+STEPS: dict[type, Step] = {
+    messages.AskHello: hello.answer,
+    messages.AskFedGEMStart: fedgem.start,
+    messages.AskFedGEMRound: fedgem.advance,
+    messages.AskFedGEMEnd: fedgem.end,
+    messages.AskLabels: labels.answer,
+}

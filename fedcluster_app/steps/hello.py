@@ -1,0 +1,28 @@
+"""Phase 0 at a site: who it is, and the moments of its table."""
+
+from __future__ import annotations
+
+from fedcluster_app import __version__
+from fedcluster_app.data.scaling import lower_triangle, table_moments
+from fedcluster_app.messages import AskHello, Hello, SiteFolder
+from fedcluster_app.site import Site
+
+
+def answer(site: Site, ask: AskHello) -> Hello:
+    """Introduce the site; the matrix of second moments is sent only if principal axes will be taken."""
+    if site.virtual:
+        site.memory.save(SiteFolder(ask.run_folder))
+    table = site.table
+    full = 0 < site.config.pca < len(table.columns)
+    moments = table_moments(table.X, full=full) if table.n_rows >= site.min_count else None
+    return Hello(
+        site=site.name,
+        version=__version__,
+        rows=table.n_rows,
+        columns=table.columns,
+        partitions=site.node.num_partitions if site.virtual else 0,
+        labelled=table.labels is not None,
+        mean=moments.means[0] if moments else None,
+        scatter=moments.scatters[0] if moments and not full else None,
+        scatter_triangle=lower_triangle(moments.scatters[0]) if moments and full else None,
+    )

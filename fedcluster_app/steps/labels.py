@@ -1,0 +1,62 @@
+"""The last question: a site labels its rows with the global clusters and sums its scores."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcluster_app import disclosure
+from fedcluster_app.data.scaling import Scaling
+from fedcluster_app.messages import AskLabels, Labelled
+from fedcluster_app.metrics.additive import score_sums
+from fedcluster_app.metrics.agreement import contingency_table
+from fedcluster_app.mixtures.mixture import Mixture
+from fedcluster_app.mixtures.types import IntArray
+from fedcluster_app.results.model import cluster_labels, write_labels
+from fedcluster_app.site import Site
+
+
+def answer(site: Site, ask: AskLabels) -> Labelled:
+    """Write the labels at the site, and send sums alone; a site under ``min-count`` sends only its size."""
+    clusters = Mixture(ask.weights, ask.means, ask.variances)
+    X = site.rows(Scaling(ask.center, ask.scale, ask.components, ask.score_scale))
+    found = cluster_labels(X, clusters)
+    write_labels(site.labels_path, found)
+    if len(X) < site.min_count:
+        return Labelled(len(X), None, None, None, None, (), None, None)
+
+    sums = score_sums(X, found, ask.means)
+    large = disclosure.large_enough(sums.rows, site.min_count)
+    own = (
+        None if ask.own_labels is None else ask.own_labels[cluster_labels(X, _part(clusters, ask.own_labels))]
+    )
+    names, table, own_table = _class_counts(site, found, own, clusters.n_components)
+    return Labelled(
+        rows=len(X),
+        counts=np.where(large, sums.rows, 0),
+        within=np.where(large, sums.within, 0.0),
+        distances=np.where(large, sums.distance, 0.0),
+        silhouettes=np.where(large, sums.silhouette, 0.0),
+        class_names=names,
+        contingency=table,
+        own_contingency=own_table,
+    )
+
+
+def _part(clusters: Mixture, members: IntArray) -> Mixture:
+    """Return the mixture of some clusters, weights renormalised."""
+    weights = clusters.weights[members]
+    return Mixture(weights / weights.sum(), clusters.means[members], clusters.covariances[members])
+
+
+def _class_counts(
+    site: Site, found: IntArray, own: IntArray | None, k: int
+) -> tuple[tuple[str, ...], IntArray | None, IntArray | None]:
+    labels = site.table.labels
+    if labels is None:
+        return (), None, None
+    values, codes = np.unique(labels, return_inverse=True)
+    given = site.table.label_names
+    names = tuple(given[value] if given else str(value) for value in values)
+    shape = (len(names), k)
+    own_table = None if own is None else contingency_table(codes, own, shape=shape)
+    return names, contingency_table(codes, found, shape=shape), own_table

@@ -1,0 +1,259 @@
+"""The base of every strategy: roster, exchanges, quorum, deadlines, faults and trace. It knows no method.
+
+A method is a subclass of a few dozen lines that says what to ask and what to do with the answers, over a
+state of its own: ``begin`` makes the state, ``ask`` looks at it for the next exchange, ``tell`` takes the
+answers in, ``conclude`` turns it into the outcome.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+from threadpoolctl import threadpool_limits
+
+from fedcluster_app.config import RunConfig
+from fedcluster_app.data.scaling import Scaling, ScalingReport, agree_scaling
+from fedcluster_app.errors import RunError
+from fedcluster_app.mixtures.statistics import merge_all
+from fedcluster_app.results.outcome import ExchangeRecord, Outcome, SiteResult
+from fedcluster_app.wire import encode
+from strategies.exchange import Answers, Exchange, collect, letter, sort_answers
+from strategies.roster import Roster, join
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What all sites agree on before a method begins."""
+
+    roster: Roster
+    columns: tuple[str, ...]
+    scaling: Scaling
+    report: ScalingReport
+
+
+class SiteStrategy(Strategy, Generic[S]):
+    """Run a method over named sites.
+
+    Parameters
+    ----------
+    config
+        Settings of the run.
+    run_folder
+        Told to virtual sites, which put their labels and ledgers there.
+    say
+        Where a line for people goes.
+    note
+        Where the record of every exchange goes, as soon as it is over.
+
+    Attributes
+    ----------
+    outcome : Outcome
+        After :meth:`start`, whatever happened.
+    state : S or None
+        The method's own state as it stands, None before it begins.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        run_folder: str = "",
+        say: Callable[[str], None] = print,
+        note: Callable[[ExchangeRecord], None] = lambda record: None,
+    ) -> None:
+        self.config = config
+        self.run_folder = run_folder
+        self.say = say
+        self._note = note
+        self.outcome = Outcome("failed: the run was interrupted")
+        self.trace: list[ExchangeRecord] = []
+        self._bytes_down: Counter[str] = Counter()
+        self._bytes_up: Counter[str] = Counter()
+        self._roster = Roster({}, {}, ())
+        self._exchange = Exchange("none", {}, {})
+        self._began = 0.0
+        self.state: S | None = None
+
+    @abstractmethod
+    def begin(self, agreement: Agreement) -> S:
+        """Return the method's state before its first exchange."""
+
+    @abstractmethod
+    def ask(self, state: S) -> Exchange | None:
+        """Return the next exchange, or None when there is nothing more to ask."""
+
+    @abstractmethod
+    def tell(self, state: S, answers: Answers) -> S:
+        """Return the state after an exchange."""
+
+    @abstractmethod
+    def figures(self, state: S) -> Mapping[str, float]:
+        """Return what the trace should say of the state."""
+
+    @abstractmethod
+    def conclude(self, state: S) -> Outcome:
+        """Return the outcome; the base fills in what it knows of the sites."""
+
+    def start(self, grid: Grid, *_: object, **__: object) -> Result:
+        """Run the method: Flower's loop, but with an end that the method decides.
+
+        Returns
+        -------
+        Result
+            Flower's result with the figures of every exchange; the outcome itself is in ``outcome``.
+
+        Raises
+        ------
+        RunError
+            If too few sites answer; ``outcome`` then has the plain status.
+        """
+        result = Result()
+        try:
+            # One thread, so that sums round alike wherever the run takes place.
+            with threadpool_limits(1):
+                self.state = self.begin(self._agree(grid))
+                while (exchange := self.ask(self.state)) is not None:
+                    metrics = self._run_exchange(grid, exchange)
+                    result.train_metrics_clientapp[len(self.trace)] = metrics
+                outcome = self.conclude(self.state)
+            self.outcome = replace(outcome, sites=self._site_results(outcome.sites))
+        except Exception as error:
+            known = error if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
+            self.outcome = Outcome(f"failed: {known}", sites=self._site_results(()))
+            raise
+        return result
+
+    def summary(self) -> None:
+        """Say what runs."""
+        self.say(f"fedcluster: method {self.config.method}, seed {self.config.seed}")
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Make the messages of the exchange at hand: a fresh one for every site."""
+        letters = []
+        for name, ask in sorted(self._exchange.asks.items()):
+            payload = encode(ask)
+            self._bytes_down[name] += payload.nbytes
+            node = self._roster.members[name].node_id
+            letters.append(
+                letter(payload, node, self._exchange.category, server_round, self.config.round_timeout)
+            )
+        return letters
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Take the answers of the exchange at hand in, whatever their order."""
+        answers = sort_answers(self._exchange, replies, self._roster.names)
+        self._bytes_up.update(answers.bytes_up)
+        down = sum(encode(ask).nbytes for ask in self._exchange.asks.values())
+        if self._exchange.must_answer and len(answers.values) < self.config.quorum:
+            self._record(answers, down, {})
+            raise RunError(self._silence(answers))
+        assert self.state is not None
+        self.state = self.tell(self.state, answers)
+        figures = self.figures(self.state)
+        self._record(answers, down, figures)
+        return None, MetricRecord({name: float(value) for name, value in figures.items()})
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """As :meth:`configure_train`; the exchange says which category its messages have."""
+        return self.configure_train(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """As :meth:`aggregate_train`."""
+        return self.aggregate_train(server_round, replies)[1]
+
+    def _agree(self, grid: Grid) -> Agreement:
+        """Phase 0: greet the sites, and agree on a scaling from their moments, merged in order of name."""
+        self._began = time.monotonic()
+        self._exchange = Exchange("hello", {}, {})
+        self._roster = roster = join(grid, self.config, self.run_folder, self.say)
+        self._bytes_down.update({name: member.bytes_down for name, member in roster.members.items()})
+        self._bytes_up.update({name: member.bytes_up for name, member in roster.members.items()})
+        answers = Answers(roster.members, roster.set_aside, roster.late, self._bytes_up)
+        self._record(answers, sum(self._bytes_down.values()), {"sites": len(roster.members)})
+        if not roster.moments:
+            raise RunError(
+                f"no site has min-count={self.config.min_count} rows or more, so none may send anything; "
+                f"rows: {', '.join(f'{name} {m.hello.rows}' for name, m in roster.members.items())}"
+            )
+        moments = merge_all(list(roster.moments.values()))
+        columns = next(iter(roster.members.values())).hello.columns
+        scaling, report = agree_scaling(moments, columns, method=self.config.scaling, pca=self.config.pca)
+        axes = f"{len(columns)} columns"
+        if scaling.components is not None:
+            axes += f" -> {scaling.n_features_out} principal axes with {report.explained:.0%} of the variance"
+        self.say(f"agreed on a scaling: {self.config.scaling}, {axes}")
+        return Agreement(roster, columns, scaling, report)
+
+    def _run_exchange(self, grid: Grid, exchange: Exchange) -> MetricRecord:
+        self._exchange, self._began = exchange, time.monotonic()
+        number = len(self.trace) + 1
+        evaluate = exchange.category == "evaluate"
+        configure = self.configure_evaluate if evaluate else self.configure_train
+        letters = configure(number, ArrayRecord(), ConfigRecord(), grid)
+        replies: list[Message] = []
+        waiting = set(grid.push_messages(letters))
+        collect(grid, waiting, self._began + self.config.round_timeout, replies)
+        if evaluate:
+            metrics = self.aggregate_evaluate(number, replies)
+        else:
+            metrics = self.aggregate_train(number, replies)[1]
+        return metrics or MetricRecord()
+
+    def _record(self, answers: Answers, bytes_down: int, figures: Mapping[str, float]) -> None:
+        record = ExchangeRecord(
+            exchange=len(self.trace) + 1,
+            phase=self._exchange.phase,
+            answered=tuple(answers.values),
+            late=answers.late,
+            failed=answers.failed,
+            bytes_down=bytes_down,
+            bytes_up=sum(answers.bytes_up.values()),
+            seconds=time.monotonic() - self._began,
+            figures=dict(figures),
+        )
+        self.trace.append(record)
+        self._note(record)
+
+    def _silence(self, answers: Answers) -> str:
+        told = [f"{name}: {reason}" for name, reason in answers.failed.items()]
+        told += [f"{name}: no answer within {self.config.round_timeout:g} s" for name in answers.late]
+        return (
+            f"phase {self._exchange.phase!r}: {len(answers.values)} of {len(self._exchange.asks)} sites "
+            f"answered, quorum is {self.config.quorum}. {'; '.join(told)}"
+        )
+
+    def _site_results(self, told: Iterable[SiteResult]) -> tuple[SiteResult, ...]:
+        """Join what the method says of the sites with what the base knows of them."""
+        by_name = {site.name: site for site in told}
+        results = []
+        for name, member in self._roster.members.items():
+            site = by_name.get(name, SiteResult(name, "ok", member.hello.rows))
+            missed = [
+                f"{record.phase} (exchange {record.exchange})"
+                for record in self.trace
+                if name in record.late or name in record.failed
+            ]
+            status = f"missed {', '.join(missed)}" if missed else site.status
+            up, down = self._bytes_up[name], self._bytes_down[name]
+            results.append(replace(site, status=status, bytes_up=up, bytes_down=down))
+        results += [
+            SiteResult(name, f"set aside: {reason}", 0) for name, reason in self._roster.set_aside.items()
+        ]
+        results += [SiteResult(name, "set aside: never answered", 0) for name in self._roster.late]
+        return tuple(sorted(results, key=lambda site: site.name))
