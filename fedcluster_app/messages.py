@@ -143,7 +143,7 @@ class Labelled:
     )
     own_contingency: IntArray | None = array(
         "c m",
-        "the same with every row in the cluster of the site's own nearest component",
+        "the same with every row in the nearest cluster that holds a component of the site",
         whole=True,
         low=0,
         optional=True,

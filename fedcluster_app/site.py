@@ -18,7 +18,7 @@ from fedcluster_app.config import home, parse_node_config, parse_run_config
 from fedcluster_app.data.readers import read_table
 from fedcluster_app.data.scaling import Scaling
 from fedcluster_app.data.table import Table
-from fedcluster_app.data.virtual import virtual_table
+from fedcluster_app.data.virtual import virtual_name, virtual_table
 from fedcluster_app.errors import DataError
 from fedcluster_app.messages import SiteFolder
 from fedcluster_app.mixtures.types import FloatArray
@@ -99,35 +99,30 @@ class Site:
             return self.node, self.config.data
         return self.node, self.config.data, status.st_mtime_ns, status.st_size
 
-    @cached_property
-    def _named_table(self) -> tuple[str, Table]:
-        kept: tuple[str, Table] | None = _CACHE.get(self._source)
-        if kept is None:
-            kept = self._read()
-            _CACHE.put(self._source, kept, kept[1].X.nbytes)
-        return kept
-
-    def _read(self) -> tuple[str, Table]:
-        if self.virtual:
-            return virtual_table(self.config.data, self.node.partition_id, self.node.num_partitions)
-        name = self.node.site_name
-        return name, read_table(self.node.data_path, label_column=self.node.label_column, site=name)
-
     @property
     def name(self) -> str:
         """Stable name of the site."""
         if self.node.site_name:
             return self.node.site_name
         try:
-            return self._named_table[0]
+            return virtual_name(self.config.data, self.node.partition_id, self.node.num_partitions)
         except DataError:
-            # A virtual site whose rows cannot be used still has to say who it is.
+            # Where the data cannot be dealt, the site still has to say who it is.
             return f"site-{self.node.partition_id:02d}"
 
-    @property
+    @cached_property
     def table(self) -> Table:
         """The site's rows as read, raising DataError if they cannot be used."""
-        return self._named_table[1]
+        kept: Table | None = _CACHE.get(self._source)
+        if kept is None:
+            kept = self._read()
+            _CACHE.put(self._source, kept, kept.X.nbytes)
+        return kept
+
+    def _read(self) -> Table:
+        if self.virtual:
+            return virtual_table(self.config.data, self.node.partition_id, self.node.num_partitions)[1]
+        return read_table(self.node.data_path, label_column=self.node.label_column, site=self.node.site_name)
 
     def rows(self, scaling: Scaling) -> FloatArray:
         """Return the scaled rows, of shape (n, q), from the cache of the process if they are there."""

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from fedcluster_app.errors import WireError
 
 WIRE_VERSION = 1
+# Squares and sums of larger entries would leave float64, and with them every other site.
+LARGEST = 1e150
 T = TypeVar("T")
 WireScalar = bool | int | float | str | bytes
 
@@ -198,6 +200,8 @@ def _checked_array(array: Any, spec: ArraySpec, where: str, bound: dict[str, int
         raise WireError(f"{where}: expected {np.dtype(wanted)}, got {array.dtype}")
     if not np.isfinite(array).all():
         raise WireError(f"{where}: has {int((~np.isfinite(array)).sum())} entries that are NaN or infinite")
+    if array.size and np.abs(array).max() > LARGEST:
+        raise WireError(f"{where}: expected entries up to {LARGEST:g} in size, got {np.abs(array).max():g}")
     if spec.low is not None and (array < spec.low).any():
         raise WireError(f"{where}: expected entries of at least {spec.low:g}, got {array.min():g}")
     return np.ascontiguousarray(array)

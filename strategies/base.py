@@ -186,6 +186,8 @@ class SiteStrategy(Strategy, Generic[S]):
         self._bytes_up.update({name: member.bytes_up for name, member in roster.members.items()})
         answers = Answers(roster.members, roster.set_aside, roster.late, self._bytes_up)
         self._record(answers, sum(self._bytes_down.values()), {"sites": len(roster.members)})
+        if shortage := roster.shortage(self.config):
+            raise RunError(shortage)
         if not roster.moments:
             raise RunError(
                 f"no site has min-count={self.config.min_count} rows or more, so none may send anything; "

@@ -23,7 +23,7 @@ from fedcluster_app.wire import encode
 from strategies.exchange import collect, letter, read
 
 REAL_SITES = 2
-NEWS_EVERY, LOOK_AGAIN = 5.0, 0.2
+NEWS_EVERY, LOOK_AGAIN, LATECOMERS = 5.0, 0.2, 5.0
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,18 @@ class Roster:
         """Site name of every node id."""
         return {member.node_id: name for name, member in self.members.items()}
 
+    def shortage(self, config: RunConfig) -> str | None:
+        """Say why the run cannot begin: too few sites answered, or too few of them can take part."""
+        answered = len(self.members) + len(self.set_aside)
+        if answered >= config.min_sites and len(self.members) >= config.quorum:
+            return None
+        told = "; ".join(f"{name}: {reason}" for name, reason in self.set_aside.items())
+        return (
+            f"{len(self.members)} sites can take part (min-sites={config.min_sites}, "
+            f"quorum={config.quorum}); {answered + len(self.late)} nodes registered, {len(self.late)} never "
+            f"answered. {told or 'Start the sites first.'}"
+        )
+
     @property
     def moments(self) -> dict[str, Statistics]:
         """Moments of the contributors: the sites that have enough rows to send anything."""
@@ -74,7 +86,7 @@ def join(grid: Grid, config: RunConfig, run_folder: str, say: Callable[[str], No
     Raises
     ------
     RunError
-        If fewer than ``min-sites`` answered, or fewer than ``quorum`` can take part.
+        If the sites' columns differ and no list is that of most of them.
     """
     question = encode(AskHello(run_folder))
     started = news = time.monotonic()
@@ -90,9 +102,13 @@ def join(grid: Grid, config: RunConfig, run_folder: str, say: Callable[[str], No
             asked.update(fresh)
             answer_by = time.monotonic() + config.round_timeout
         collect(grid, waiting, min(answer_by, time.monotonic() + LOOK_AGAIN), replies)
-        awaited = config.min_sites or _awaited(replies)
+        greeted = _hellos(replies)[0]
+        # Sites that refuse do not say how many there are, so others may follow; but not for long.
+        unknown = replies and not greeted and not config.min_sites
+        patience = min(config.join_timeout, LATECOMERS) if unknown else config.join_timeout
+        awaited = config.min_sites or _awaited(greeted, default=len(replies) + 1)
         now = time.monotonic()
-        joining = len(replies) < awaited and now < started + config.join_timeout
+        joining = len(replies) < awaited and now < started + patience
         if not joining and (not waiting or now >= answer_by):
             break
         if now >= news + NEWS_EVERY:
@@ -115,15 +131,14 @@ def _hellos(replies: list[Message]) -> tuple[list[tuple[Message, Hello]], dict[s
     return sorted(hellos, key=lambda pair: (pair[1].site, pair[0].metadata.src_node_id)), refused
 
 
-def _awaited(replies: list[Message]) -> int:
-    """Return how many sites there should be, as far as those that answered know."""
-    hellos, _ = _hellos(replies)
-    return max((hello.partitions or REAL_SITES for _, hello in hellos), default=1)
+def _awaited(greeted: list[tuple[Message, Hello]], default: int) -> int:
+    """Return how many sites there should be, as far as those that greeted know."""
+    return max((hello.partitions or REAL_SITES for _, hello in greeted), default=default)
 
 
 def _checked(replies: list[Message], asked: set[int], config: RunConfig, bytes_down: int) -> Roster:
     hellos, refused = _hellos(replies)
-    named = Counter(hello.site for _, hello in hellos)
+    named = Counter([hello.site for _, hello in hellos] + list(refused))
     columns = _common_columns([hello for _, hello in hellos if named[hello.site] == 1])
     members: dict[str, Member] = {}
     for reply, hello in hellos:
@@ -146,12 +161,6 @@ def _checked(replies: list[Message], asked: set[int], config: RunConfig, bytes_d
             members[hello.site] = Member(reply.metadata.src_node_id, hello, moments, bytes_down, size)
     answered = {reply.metadata.src_node_id for reply in replies}
     late = tuple(f"node {node}" for node in sorted(asked - answered))
-    if len(replies) < config.min_sites or len(members) < config.quorum:
-        told = "; ".join(f"{name}: {reason}" for name, reason in sorted(refused.items()))
-        raise RunError(
-            f"{len(members)} sites can take part (min-sites={config.min_sites}, quorum={config.quorum}); "
-            f"{len(asked)} nodes registered, {len(late)} never answered. {told or 'Start the sites first.'}"
-        )
     return Roster(members, dict(sorted(refused.items())), late)
 
 

@@ -31,8 +31,15 @@ class Path:
     bic: FloatArray
 
     def best(self) -> float:
-        """Return the factor with the largest score, the smallest of several; NaN without statistics."""
-        return float("nan") if np.isnan(self.bic).all() else float(self.v[np.nanargmax(self.bic)])
+        """Return the factor with the largest score; NaN without statistics.
+
+        Of equal scores the largest factor: joining a component without rows to a cluster changes no score,
+        and leaves no cluster without rows behind.
+        """
+        if np.isnan(self.bic).all():
+            return float("nan")
+        best = np.nanmax(self.bic)
+        return float(self.v[np.flatnonzero(self.bic >= best - 1e-12 * abs(best))[-1]])
 
 
 def spherical_bic(rows: FloatArray, scatters: FloatArray, d: int) -> float:

@@ -63,16 +63,23 @@ def read_columns(path: str, columns: tuple[str, ...], *, where: str) -> Table:
     others: tuple[str, ...] = ()
     if path.lower().endswith(".csv") and os.path.isfile(path):
         with _readable(path, where):
-            others = tuple(name for name in read_header(path, where) if name not in columns)
+            header = read_header(path, where)
+        _refuse_missing(columns, header, path, where)
+        others = tuple(name for name in header if name not in columns)
     raw = read_raw(path, others, where=where)
-    missing = [name for name in columns if name not in raw.columns]
+    _refuse_missing(columns, raw.columns, path, where)
+    X = raw.X[:, [raw.columns.index(name) for name in columns]]
+    return validated_table(X, columns, None, site=where)
+
+
+def _refuse_missing(columns: Sequence[str], found: Sequence[str], path: str, where: str) -> None:
+    """Raise DataError if some of the wanted columns were not found."""
+    missing = [name for name in columns if name not in found]
     if missing:
         raise DataError(
             f"{where}: {path!r} lacks {len(missing)} of the {len(columns)} columns, first {missing[0]!r}; "
-            f"it has {', '.join(map(repr, raw.columns[:20]))}"
+            f"it has {', '.join(map(repr, found[:20]))}"
         )
-    X = raw.X[:, [raw.columns.index(name) for name in columns]]
-    return validated_table(X, columns, None, site=where)
 
 
 def read_raw(path: str, apart: Sequence[str], *, where: str, features: str = "X") -> RawTable:

@@ -46,14 +46,20 @@ def virtual_table(spec: DataSpec, partition_id: int, num_partitions: int) -> tup
     DataError
         The data cannot be loaded or dealt in this way, or this site's rows are not usable.
     """
-    if not 0 <= partition_id < num_partitions:
-        raise DataError(f"partition-id is {partition_id}, expected 0 to {num_partitions - 1}")
-    source, names, parts = _dealt(spec, num_partitions, _stamp(spec.data))
-    name, rows = names[partition_id], parts[partition_id]
+    name = virtual_name(spec, partition_id, num_partitions)
+    source, _, parts = _dealt(spec, num_partitions, _stamp(spec.data))
+    rows = parts[partition_id]
     labels = None if source.labels is None else source.labels[rows]
     return name, validated_table(
         source.X[rows], source.columns, labels, site=name, label_names=source.label_names
     )
+
+
+def virtual_name(spec: DataSpec, partition_id: int, num_partitions: int) -> str:
+    """Return the name of one virtual site, also if its rows are not usable; see :func:`virtual_table`."""
+    if not 0 <= partition_id < num_partitions:
+        raise DataError(f"partition-id is {partition_id}, expected 0 to {num_partitions - 1}")
+    return _dealt(spec, num_partitions, _stamp(spec.data))[1][partition_id]
 
 
 def _stamp(data: str) -> tuple[int, int]:

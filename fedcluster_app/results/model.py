@@ -105,8 +105,8 @@ def load_model(path: Path) -> Model:
         If the file is not there or is not a model of this format.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
         if int(arrays["format"]) != FORMAT:
             raise DataError(
                 f"model {path}: format {arrays['format']}, expected {FORMAT}; use a newer fedcluster"

@@ -35,11 +35,12 @@ def test_merged_moments_are_those_of_the_pooled_rows():
     np.testing.assert_allclose(result.variances, [pooled.var(axis=0).mean()], rtol=1e-13)
 
 
-def test_ratio_must_be_strictly_below_alpha():
+@pytest.mark.parametrize("order", ["ratio", "distance"])
+def test_ratio_must_be_strictly_below_alpha(order):
     # Ratio 4 / (1 + 1) = 2.
     leaves = components([0, 4], [1, 1])
-    assert len(merged(leaves, 2.0).counts) == 2
-    assert len(merged(leaves, np.nextafter(2.0, 3)).counts) == 1
+    assert len(merged(leaves, 2.0, order).counts) == 2
+    assert len(merged(leaves, np.nextafter(2.0, 3), order).counts) == 1
 
 
 def test_zero_spread_joins_only_where_means_coincide():

@@ -56,14 +56,16 @@ def test_fewest_components_win_when_nothing_is_scored():
 
 
 def test_cells_finer_than_half_of_the_held_out_rows_are_not_scored():
-    X = np.random.default_rng(0).normal(size=(400, 2))
-    chosen = select(X[10:], X[:10], alphas=[0.01], min_masses=[5, 150])
-    assert chosen.counts[0, 0] > 5
-    assert chosen.scores[0, 0] == -1
-    assert 2 <= chosen.counts[1, 0] <= 5
-    assert chosen.scores[1, 0] > -1
+    X = np.random.default_rng(0).permutation(blobs(0, [(0, 0), (30, 0), (0, 30), (30, 30)]))
+    seven, eight = (select(X[8:], X[:held], alphas=[2.0], min_masses=[40]) for held in (7, 8))
+    assert seven.counts == eight.counts == [[4]]
+    assert seven.score == -1
+    assert eight.score > 0.3
     # Two components are always worth a score.
-    assert select(X[3:], X[:3], alphas=[0.01], min_masses=[190]).score > -1
+    pair = np.random.default_rng(0).permutation(blobs(0, [(0, 0), (30, 0)]))
+    chosen = select(pair[3:], pair[:3], alphas=[2.0], min_masses=[40])
+    assert chosen.counts == [[2]]
+    assert chosen.score > 0
 
 
 def test_only_the_first_2000_held_out_rows_are_scored(monkeypatch):

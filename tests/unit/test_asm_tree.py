@@ -104,15 +104,16 @@ def test_gain_must_exceed_the_penalty():
 def test_a_dying_half_ends_the_split(monkeypatch):
     X = blobs(0, [(0, 0), (20, 0)])
     assert split_component(*centred(X)) is not None
-    # Half 1 starts with log-odds of -1e4 everywhere.
+    # No start within reach lets a half die, so the log-odds are made up.
     monkeypatch.setattr(tree_module, "_log_odds", lambda Y, squares, halves: np.full(len(Y), -1e4))
     assert split_component(*centred(X)) is None
 
 
-def test_rows_that_differ_by_rounding_alone_do_not_split():
-    # Not centred, all equal: EM sees a gain, but every row goes to the same child.
+@pytest.mark.parametrize("em_steps", [1, 15])
+def test_an_empty_child_is_no_split(em_steps):
+    # Equal rows whose centring left a rounding error: EM sees a gain, but every row goes to the same child.
     Y = np.full((50, 2), 1e-17)
-    assert split_component(Y, (Y * Y).sum(axis=1)) is None
+    assert split_component(Y, (Y * Y).sum(axis=1), em_steps=em_steps) is None
 
 
 @pytest.mark.parametrize("n", [1, 2, 9])

@@ -1,0 +1,1 @@
+"""Experiments of the papers, each a command: ``python -m simulations.experiments.<name> --help``."""
