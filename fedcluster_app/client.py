@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from flwr.app import Context
@@ -10,11 +11,12 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from fedcluster_app.disclosure import Ledger
-from fedcluster_app.errors import FedclusterError
+from fedcluster_app.errors import DataError, FedclusterError
 from fedcluster_app.messages import Refusal
+from fedcluster_app.packing import flatten, listed, unflatten, unlisted
 from fedcluster_app.site import Site
 from fedcluster_app.steps import STEPS
-from fedcluster_app.wire import Payload, decode, encode, flatten, listed, unflatten, unlisted
+from fedcluster_app.wire import Payload, decode, encode
 
 Scalars = dict[str, Any]
 
@@ -57,12 +59,18 @@ class SiteClient(NumPyClient):
             with threadpool_limits(1):
                 value = STEPS[type(ask)](site, ask)
             rows = site.n_rows
+            payload = encode(value)
+            self._log(site, payload, rows)
         except FedclusterError as error:
             name = site.name if site else self._context.node_config.get("site-name", "")
-            value, rows = Refusal(str(name), str(error)), 0
-        payload = encode(value)
-        if site is not None:
-            Ledger(site.ledger_path).record(
-                payload, run_id=site.run_id, site=site.name, rows=rows, min_count=site.min_count
-            )
+            payload, rows = encode(Refusal(str(name), str(error))), 0
+            if site is not None:
+                with suppress(DataError):  # a refusal leaves even if the ledger is what fails
+                    self._log(site, payload, rows)
         return payload, rows
+
+    @staticmethod
+    def _log(site: Site, payload: Payload, rows: int) -> None:
+        Ledger(site.ledger_path).record(
+            payload, run_id=site.run_id, site=site.name, rows=rows, min_count=site.min_count
+        )

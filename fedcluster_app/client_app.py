@@ -6,8 +6,9 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fedcluster_app.client import SiteClient
+from fedcluster_app.packing import flatten, listed, unflatten, unlisted
 from fedcluster_app.transport import from_records, to_records
-from fedcluster_app.wire import Payload, flatten, listed, unflatten, unlisted
+from fedcluster_app.wire import Payload
 
 app = ClientApp()
 

@@ -1,8 +1,8 @@
 """What may leave a site: minimum counts, and the ledger of everything that left.
 
-A summary leaves only if at least ``min-count`` rows stand behind it. For a mean weighted by responsibilities
-the rows are counted by their total responsibility: no more than the number of rows that carry it, so the
-count errs to the safe side.
+A summary leaves only if at least ``min-count`` rows stand behind it. Behind a mean weighted by
+responsibilities stand as many rows as their total responsibility: then no row weighs more than
+1 / ``min-count`` of the mean.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from fedcluster_app.errors import DataError
 from fedcluster_app.mixtures.types import BoolArray, FloatArray, IntArray
 from fedcluster_app.wire import LAYOUTS, Payload
+
+# A row that belongs to a component all but for this much counts as a whole one.
+NEARLY = 1e-6
 
 
 def smallest_below(mass: FloatArray, min_count: int) -> int | None:
@@ -25,12 +29,12 @@ def smallest_below(mass: FloatArray, min_count: int) -> int | None:
     Parameters
     ----------
     mass : array of shape (k,)
-        Rows behind every component.
+        Total responsibility of every component.
     min_count
         Least number of rows. The last component of a site always stays: its rows are all of the site's.
     """
     smallest = int(np.argmin(mass))
-    return smallest if len(mass) > 1 and mass[smallest] < min_count else None
+    return None if len(mass) == 1 or large_enough(mass, min_count)[smallest] else smallest
 
 
 def hold_back(
@@ -41,7 +45,7 @@ def hold_back(
     Parameters
     ----------
     means, radii, mass : arrays of shape (k, d), (k,) and (k,)
-        What the step gave, and the rows behind it.
+        What the step gave, and the total responsibilities.
     released : array of shape (k, d)
         The means that left the site before.
     min_count
@@ -51,13 +55,14 @@ def hold_back(
     -------
     means, radii : arrays of shape (k, d) and (k,)
     """
-    small = mass < min_count
-    return np.where(small[:, None], released, means), np.where(small, 0.0, radii)
+    large = large_enough(mass, min_count)
+    return np.where(large[:, None], means, released), np.where(large, radii, 0.0)
 
 
-def large_enough(counts: IntArray, min_count: int) -> BoolArray:
-    """Return which groups of rows may be summarised, of shape (k,)."""
-    return counts >= min_count
+def large_enough(rows: FloatArray | IntArray, min_count: int) -> BoolArray:
+    """Return behind which of k summaries enough rows stand; ``rows`` are counts or total responsibilities."""
+    enough: BoolArray = rows > min_count - NEARLY
+    return enough
 
 
 class Ledger:
@@ -71,7 +76,13 @@ class Ledger:
         self._path = path
 
     def record(self, payload: Payload, *, run_id: int, site: str, rows: int, min_count: int) -> None:
-        """Append a line; the folder is made if it is not there."""
+        """Append a line; the folder is made if it is not there.
+
+        Raises
+        ------
+        DataError
+            If the ledger cannot be written: then nothing may leave.
+        """
         layout = LAYOUTS[payload.kind][1]
         arrays: dict[str, Any] = {
             name: {
@@ -92,6 +103,12 @@ class Ledger:
             "scalars": {name: None if value != value else value for name, value in payload.scalars.items()},
             "arrays": arrays,
         }
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, allow_nan=False) + "\n")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line, allow_nan=False) + "\n")
+        except OSError as error:
+            raise DataError(
+                f"site {site!r}: cannot write its ledger ({error.strerror}), so nothing is sent; "
+                "give it another ledger-path"
+            ) from error

@@ -7,7 +7,8 @@ from typing import TypeVar, cast
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 
 from fedcluster_app.errors import WireError
-from fedcluster_app.wire import Payload, WireScalar, decode, encode, layout_of, read_array
+from fedcluster_app.packing import read_array
+from fedcluster_app.wire import Payload, WireScalar, decode, encode, layout_of
 
 ARRAYS, SCALARS = "arrays", "scalars"
 T = TypeVar("T")

@@ -79,7 +79,7 @@ class SiteStrategy(Strategy, Generic[S]):
         self.trace: list[ExchangeRecord] = []
         self._bytes_down: Counter[str] = Counter()
         self._bytes_up: Counter[str] = Counter()
-        self._roster = Roster({}, {}, ())
+        self._roster = Roster({}, {}, (), 0)
         self._exchange = Exchange("none", {}, {})
         self._began = 0.0
         self.state: S | None = None

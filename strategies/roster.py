@@ -48,11 +48,14 @@ class Roster:
         Those that answered but cannot take part.
     late : tuple of str
         Nodes that never said who they are.
+    answered : int
+        Number of nodes that answered, whatever they said.
     """
 
     members: Mapping[str, Member]
     set_aside: Mapping[str, str]
     late: tuple[str, ...]
+    answered: int
 
     @property
     def names(self) -> dict[int, str]:
@@ -61,14 +64,13 @@ class Roster:
 
     def shortage(self, config: RunConfig) -> str | None:
         """Say why the run cannot begin: too few sites answered, or too few of them can take part."""
-        answered = len(self.members) + len(self.set_aside)
-        if answered >= config.min_sites and len(self.members) >= config.quorum:
+        if self.answered >= config.min_sites and len(self.members) >= config.quorum:
             return None
         told = "; ".join(f"{name}: {reason}" for name, reason in self.set_aside.items())
         return (
             f"{len(self.members)} sites can take part (min-sites={config.min_sites}, "
-            f"quorum={config.quorum}); {answered + len(self.late)} nodes registered, {len(self.late)} never "
-            f"answered. {told or 'Start the sites first.'}"
+            f"quorum={config.quorum}); {self.answered + len(self.late)} nodes registered, {len(self.late)} "
+            f"never answered. {told or 'Start the sites first.'}"
         )
 
     @property
@@ -161,7 +163,7 @@ def _checked(replies: list[Message], asked: set[int], config: RunConfig, bytes_d
             members[hello.site] = Member(reply.metadata.src_node_id, hello, moments, bytes_down, size)
     answered = {reply.metadata.src_node_id for reply in replies}
     late = tuple(f"node {node}" for node in sorted(asked - answered))
-    return Roster(members, dict(sorted(refused.items())), late)
+    return Roster(members, dict(sorted(refused.items())), late, len(answered))
 
 
 def _common_columns(hellos: list[Hello]) -> tuple[str, ...]:

@@ -21,13 +21,13 @@ def read_npz(path: str, apart: Collection[str], features: str, where: str) -> Ra
     OSError
         The file cannot be read.
     """
-    try:
-        archive = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{where}: {path!r} is not a NumPy archive; write it with numpy.savez") from error
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise DataError(f"{where}: {path!r} holds a single array; write it with numpy.savez(path, X=...)")
-    with archive:
+    with open(path, "rb") as file:
+        try:
+            archive = np.load(file, allow_pickle=False)
+        except (ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise DataError(f"{where}: {path!r} is not a NumPy archive; write it with numpy.savez") from error
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise DataError(f"{where}: {path!r} holds a single array; write it with numpy.savez(path, X=...)")
         names = tuple(archive.files)
         if features not in names:
             raise DataError(

@@ -40,7 +40,7 @@ def read_table(path: str, *, label_column: str = "", site: str) -> Table:
     where = f"site {site!r}"
     raw = read_raw(path, (label_column,) if label_column else (), where=where)
     labels, names = raw_labels(raw, label_column, where=where) if label_column else (None, ())
-    return validated_table(raw.X, raw.columns, labels, site=site, label_names=names)
+    return validated_table(raw.X, raw.columns, labels, where=where, label_names=names)
 
 
 def read_columns(path: str, columns: tuple[str, ...], *, where: str) -> Table:
@@ -69,7 +69,7 @@ def read_columns(path: str, columns: tuple[str, ...], *, where: str) -> Table:
     raw = read_raw(path, others, where=where)
     _refuse_missing(columns, raw.columns, path, where)
     X = raw.X[:, [raw.columns.index(name) for name in columns]]
-    return validated_table(X, columns, None, site=where)
+    return validated_table(X, columns, None, where=where)
 
 
 def _refuse_missing(columns: Sequence[str], found: Sequence[str], path: str, where: str) -> None:

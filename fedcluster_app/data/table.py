@@ -125,7 +125,7 @@ def validated_table(
     columns: Sequence[str],
     labels: ArrayLike | None = None,
     *,
-    site: str,
+    where: str,
     label_names: Sequence[str] = (),
 ) -> Table:
     """Check one site's rows and return them as a Table.
@@ -138,8 +138,8 @@ def validated_table(
         Column names.
     labels : (n,) whole numbers or None
         Labels, held apart.
-    site : str
-        Name of the site, for error texts.
+    where : str
+        How the place is called in error texts, for example "site 'a'".
     label_names : sequence of str
         Name of label i at place i, or nothing.
 
@@ -153,7 +153,6 @@ def validated_table(
         No column, duplicate names, a shape that does not fit, text, or values missing or not finite
         (beyond 1e100).
     """
-    where = f"site {site!r}"
     check_columns(where, columns)
     rows = _numeric(X, columns, where)
     bad = np.count_nonzero(~(np.abs(rows) <= LARGEST), axis=0)

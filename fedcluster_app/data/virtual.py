@@ -51,7 +51,7 @@ def virtual_table(spec: DataSpec, partition_id: int, num_partitions: int) -> tup
     rows = parts[partition_id]
     labels = None if source.labels is None else source.labels[rows]
     return name, validated_table(
-        source.X[rows], source.columns, labels, site=name, label_names=source.label_names
+        source.X[rows], source.columns, labels, where=f"site {name!r}", label_names=source.label_names
     )
 
 

@@ -136,8 +136,11 @@ def labels_text(labels: IntArray) -> str:
 
 
 def write_labels(path: Path, labels: IntArray) -> None:
-    """Write :func:`labels_text` to a file, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write :func:`labels_text` to a file, whole or not at all; DataError if that cannot be done."""
     part = path.with_name(path.name + ".part")
-    part.write_text(labels_text(labels), encoding="utf-8")
-    os.replace(part, path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(labels_text(labels), encoding="utf-8")
+        os.replace(part, path)
+    except OSError as error:
+        raise DataError(f"labels: cannot write {path} ({error.strerror}); choose another file") from error

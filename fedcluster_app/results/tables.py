@@ -35,7 +35,7 @@ def exchange_line(record: ExchangeRecord) -> str:
 def size(number: float) -> str:
     """Return a number of bytes for people."""
     for unit in ("B", "kB", "MB"):
-        if number < 1000:
+        if number < 999.95:  # below what one decimal would round up to 1000
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1000
     return f"{number:.1f} GB"

@@ -107,6 +107,14 @@ def run_trial(trial: Trial) -> Score:
     return _score(trial, dealt, run)
 
 
+def _all(trials: Sequence[Trial], jobs: int) -> list[Score]:
+    if jobs == 1:
+        return list(map(run_trial, trials))
+    # Spawned: a fork would copy the libraries' threads half way.
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(run_trial, trials))
+
+
 def _config(trial: Trial, path: Path) -> RunConfig:
     values: dict[str, Scalar] = {
         "data": str(path),
@@ -186,7 +194,7 @@ def _cells(scores: Sequence[Score]) -> dict[str, str]:
     }
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", default=os.environ.get("FEDCLUSTER_DATA", ""), help="folder of the files")
@@ -199,7 +207,7 @@ def main() -> None:
     parser.add_argument("--final-radius", default="bic", help="bic, or the factor v")
     parser.add_argument("--order", default="nearest", help="pair order of the final grouping")
     parser.add_argument("--json", type=Path, help="file for the score of every run")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     names = args.sets.split(",")
     if unknown := [name for name in names if name not in SETS]:
         parser.error(f"no set {', '.join(unknown)}; choose from {', '.join(SETS)}")
@@ -212,9 +220,7 @@ def main() -> None:
         for counts in args.counts.split(",")
         for seed in range(args.seeds)
     ]
-    # Spawned: a fork would copy the libraries' threads half way.
-    with ProcessPoolExecutor(args.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        scores = list(pool.map(run_trial, trials))
+    scores = _all(trials, args.jobs)
     print(table(scores))
     if args.json:
         record = {"settings": settings | {"regime": args.regime}, "scores": [asdict(one) for one in scores]}

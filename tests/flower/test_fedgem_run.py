@@ -279,5 +279,7 @@ def test_a_failed_run_leaves_its_reason(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))
     assert summary["status"].startswith("failed: 0 sites can take part")
     assert "there is no data file" in summary["status"]
-    assert (summary["k_hat"], summary["sites"]) == (None, [])
+    assert summary["k_hat"] is None
+    assert [(site["name"], site["rows"]) for site in summary["sites"]] == [("site-00", 0), ("site-01", 0)]
+    assert all("set aside" in site["status"] for site in summary["sites"])
     assert not (tmp_path / "run" / "model.npz").exists()

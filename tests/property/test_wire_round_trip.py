@@ -10,20 +10,9 @@ from hypothesis.extra import numpy as hnp
 
 import fedcluster_app.messages as declared
 from fedcluster_app.errors import WireError
+from fedcluster_app.packing import flatten, listed, read_array, unflatten, unlisted
 from fedcluster_app.transport import from_records, to_records
-from fedcluster_app.wire import (
-    LAYOUTS,
-    ArraySpec,
-    Payload,
-    ScalarSpec,
-    decode,
-    encode,
-    flatten,
-    listed,
-    read_array,
-    unflatten,
-    unlisted,
-)
+from fedcluster_app.wire import LAYOUTS, LARGEST, ArraySpec, Payload, ScalarSpec, decode, encode
 
 # Other tests may have declared messages of their own.
 KINDS = {name: kind for name, (kind, _) in LAYOUTS.items() if kind.__module__ == declared.__name__}
@@ -46,7 +35,7 @@ def arrays(spec: ArraySpec, sizes: dict[str, int]) -> st.SearchStrategy[Any]:
     if spec.whole:
         low = int(-(2**63) if spec.low is None else spec.low)
         return hnp.arrays(np.int64, shape, elements=st.integers(low, 2**63 - 1))
-    elements = st.floats(min_value=spec.low, allow_nan=False, allow_infinity=False)
+    elements = st.floats(-LARGEST if spec.low is None else spec.low, LARGEST)
     return hnp.arrays(np.float64, shape, elements=elements)
 
 

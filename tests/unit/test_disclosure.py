@@ -23,6 +23,7 @@ from simulations.federation import run_locally
     [
         ([5.0, 9.0, 4.9], 5, 2),
         ([5.0, 9.0, 6.0], 5, None),
+        ([5.0, 9.0, 4.9999999], 5, None),  # five rows that belong to it but for rounding
         ([3.0, 1.0, 1.0], 5, 1),
         ([5.0], 5, None),
         ([1.0], 5, None),  # all rows of a site: whether it may send anything is asked before

@@ -9,7 +9,7 @@ from fedcluster_app.errors import DataError
 
 def test_values_are_kept_and_read_only() -> None:
     X = np.asfortranarray(np.arange(6, dtype=np.float32).reshape(3, 2))
-    table = validated_table(X, ["a", "b"], [1, 0, 1], site="s", label_names=("no", "yes"))
+    table = validated_table(X, ["a", "b"], [1, 0, 1], where="site 's'", label_names=("no", "yes"))
     assert table.columns == ("a", "b")
     assert table.X.dtype == np.float64
     assert table.X.flags.c_contiguous
@@ -33,7 +33,9 @@ def test_the_callers_array_stays_writable_and_apart() -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_few_rows_are_allowed(n: int) -> None:
-    assert validated_table(np.zeros((n, 2)), ["a", "b"], np.zeros(n, dtype=int), site="s").X.shape == (n, 2)
+    assert validated_table(
+        np.zeros((n, 2)), ["a", "b"], np.zeros(n, dtype=int), where="site 's'"
+    ).X.shape == (n, 2)
 
 
 def test_missing_values_are_named_with_their_share() -> None:
@@ -43,12 +45,12 @@ def test_missing_values_are_named_with_their_share() -> None:
     X[11, 1] = -1.79e308
     message = r"^site 'a': column 'temp' has 12 of 400 values missing or not finite \(3\.0 %\); fill or drop"
     with pytest.raises(DataError, match=message):
-        validated_table(X, ["id", "temp"], None, site="a")
+        validated_table(X, ["id", "temp"], None, where="site 'a'")
 
 
 def test_further_bad_columns_are_counted() -> None:
     with pytest.raises(DataError, match=r"column 'a' has 2 of 2 .*\(100\.0 %\), and 2 more of 3 columns"):
-        validated_table(np.full((2, 3), np.nan), ["a", "b", "c"], None, site="s")
+        validated_table(np.full((2, 3), np.nan), ["a", "b", "c"], None, where="site 's'")
 
 
 def test_text_is_named_with_its_share_and_never_shown() -> None:
@@ -56,12 +58,12 @@ def test_text_is_named_with_its_share_and_never_shown() -> None:
     with pytest.raises(
         DataError, match=r"site 's': column 'b' has 2 of 4 .*not numbers \(50\.0 %\)"
     ) as caught:
-        validated_table(X, ["a", "b"], None, site="s")
+        validated_table(X, ["a", "b"], None, where="site 's'")
     assert "secret" not in str(caught.value)
 
 
 def test_numbers_written_as_text_are_numbers() -> None:
-    table = validated_table(np.array([["1", " 2.5 "]]), ["a", "b"], None, site="s")
+    table = validated_table(np.array([["1", " 2.5 "]]), ["a", "b"], None, where="site 's'")
     np.testing.assert_array_equal(table.X, [[1.0, 2.5]])
 
 
@@ -90,4 +92,4 @@ def test_other_text_is_no_number(text: str) -> None:
 )
 def test_layout_errors(X: np.ndarray, columns: list[str], labels: list[float] | None, message: str) -> None:
     with pytest.raises(DataError, match=f"^site 's': .*{message}"):
-        validated_table(X, columns, labels, site="s")
+        validated_table(X, columns, labels, where="site 's'")

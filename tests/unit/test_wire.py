@@ -11,6 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 from fedcluster_app import messages
 from fedcluster_app.errors import WireError
 from fedcluster_app.messages import AskFedGEMRound, FedGEMBalls, FedGEMStart, Hello, Labelled, SiteFolder
+from fedcluster_app.packing import flatten, listed, read_array, unflatten, unlisted
 from fedcluster_app.transport import Memory, from_records, to_records
 from fedcluster_app.wire import (
     LAYOUTS,
@@ -21,13 +22,8 @@ from fedcluster_app.wire import (
     array,
     decode,
     encode,
-    flatten,
     layout_of,
-    listed,
     message,
-    read_array,
-    unflatten,
-    unlisted,
 )
 
 SIZES = {"d": 3, "t": 6, "q": 2, "f": 2, "k": 4, "m": 5, "c": 3}
@@ -150,6 +146,9 @@ def test_every_array_is_checked(kind: type, name: str, spec: ArraySpec) -> None:
             wrong = good.copy()
             wrong.flat[[0, -1]] = bad
             assert f"has {len({0, wrong.size - 1})} entries that are NaN or infinite" in refused(wrong)
+        wrong = good.copy()
+        wrong.flat[-1] = 1e151  # its square would be infinite
+        assert "entries up to 1e+150 in size" in refused(wrong)
     if spec.low is not None:
         wrong = good.copy()
         wrong.flat[-1] = spec.low - 1
