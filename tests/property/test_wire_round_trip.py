@@ -12,7 +12,7 @@ import fedcluster_app.messages as declared
 from fedcluster_app.errors import WireError
 from fedcluster_app.packing import flatten, listed, read_array, unflatten, unlisted
 from fedcluster_app.transport import from_records, to_records
-from fedcluster_app.wire import LAYOUTS, LARGEST, ArraySpec, Payload, ScalarSpec, decode, encode
+from fedcluster_app.wire import LARGEST, LAYOUTS, ArraySpec, Payload, ScalarSpec, decode, encode
 
 # Other tests may have declared messages of their own.
 KINDS = {name: kind for name, (kind, _) in LAYOUTS.items() if kind.__module__ == declared.__name__}
