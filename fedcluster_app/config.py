@@ -74,6 +74,11 @@ class FedGEMConfig:
     radius_rule: Literal["published", "gem", "released"] = key(
         "fedgem-radius", "published", "radius of the training balls"
     )
+    variance: Literal["unit", "local"] = key(
+        "fedgem-variance",
+        "local",
+        "variance of a site's components: 1 (published), or the site's own if smaller",
+    )
     local_steps: int = key("fedgem-local-steps", 1, "EM steps at a site in one round", low=1, high=1000)
     order: Literal["nearest", "released"] = key("fedgem-order", "nearest", "pair order of the final grouping")
     final_radius: float | None = key(
@@ -94,8 +99,8 @@ class RunConfig:
     """The settings of one run, the same at the coordinator and at every site."""
 
     method: str = key("method", "fedgem", "how local clusters are reconciled")
-    estimator: Literal["asm", "oracle"] = key(
-        "estimator", "asm", "how a site counts its clusters; oracle needs labels"
+    estimator: Literal["asm", "xmeans", "gmeans", "dirichlet", "kmeans-silhouette", "consensus", "oracle"] = (
+        key("estimator", "asm", "how a site counts its clusters; oracle needs labels")
     )
     init: Literal["kmeans", "kmeans++", "asm-means", "asm-count"] = key(
         "init",
@@ -131,7 +136,12 @@ class NodeConfig:
         "labels-path", "", "absolute .csv that gets the cluster of every row", absolute=True
     )
     ledger_path: str = key("ledger-path", "", "absolute .jsonl that logs what left the site", absolute=True)
-    min_count: int = key("min-count", 1, "the site's own floor under the run's min-count", low=1)
+    min_count: int = key(
+        "min-count",
+        0,
+        "the site's own floor under the run's; 0: 5 at a real site, none at a virtual one",
+        low=0,
+    )
     partition_id: int = key("partition-id", -1, "number of this virtual site (set by Flower)", low=-1)
     num_partitions: int = key("num-partitions", 0, "number of virtual sites (set by Flower)", low=0)
 
@@ -151,6 +161,11 @@ def parse_run_config(values: Mapping[str, Any]) -> RunConfig:
     """
     refuse_unknown(values, keys_of(RunConfig), "run config")
     config = build(RunConfig, values, "run config")
+    if config.data.data != "digits" and not os.path.isabs(config.data.data):
+        raise ConfigError(
+            f"run config: data expected 'digits' or the absolute path of a .csv or .npz file, "
+            f"got {config.data.data!r}"
+        )
     if config.data.k_min > config.data.k_max:
         raise ConfigError(
             f"run config: expected partition-k-min <= partition-k-max, got {config.data.k_min} > "
@@ -160,10 +175,6 @@ def parse_run_config(values: Mapping[str, Any]) -> RunConfig:
         raise ConfigError(
             "run config: fedgem-order='released' has no nested path to choose from; "
             "give fedgem-final-radius a number, or use fedgem-order='nearest'"
-        )
-    if config.init == "asm-means" and config.estimator != "asm":
-        raise ConfigError(
-            f"run config: init='asm-means' needs estimator='asm', got estimator={config.estimator!r}"
         )
     return config
 

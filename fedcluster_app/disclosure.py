@@ -23,13 +23,13 @@ from fedcluster_app.wire import LAYOUTS, Payload
 NEARLY = 1e-6
 
 
-def smallest_below(mass: FloatArray, min_count: int) -> int | None:
+def smallest_below(mass: FloatArray | IntArray, min_count: int) -> int | None:
     """Return the smallest component if too few rows stand behind it, or None if it may stay.
 
     Parameters
     ----------
     mass : array of shape (k,)
-        Total responsibility of every component.
+        Rows of every component, or its total responsibility.
     min_count
         Least number of rows. The last component of a site always stays: its rows are all of the site's.
     """

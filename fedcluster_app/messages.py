@@ -7,6 +7,8 @@ clusters, c classes.
 
 from __future__ import annotations
 
+import math
+
 from fedcluster_app.errors import WireError
 from fedcluster_app.mixtures.types import FloatArray, IntArray
 from fedcluster_app.wire import array, message, scalar
@@ -28,7 +30,6 @@ class Hello:
     rows: int = scalar(int, "number of rows", low=0)
     columns: tuple[str, ...] = scalar(tuple, "names of the columns that are clustered")
     partitions: int = scalar(int, "number of virtual sites; 0 at a real site", low=0)
-    labelled: bool = scalar(bool, "whether the site holds true classes")
     mean: FloatArray | None = array("d", "mean of every column", optional=True)
     scatter: FloatArray | None = array(
         "d", "sum of squared deviations of every column", low=0.0, optional=True
@@ -60,13 +61,26 @@ class FedGEMStart:
     """A site's count and its first balls."""
 
     k_counted: int = scalar(int, "clusters counted at the site, before small ones were dissolved", low=1)
-    merge_ratio: float = scalar(float, "chosen `asm-merge-ratio`", missing=True)
-    min_mass: int = scalar(int, "chosen `asm-min-mass`", low=0)
+    chosen: tuple[str, ...] = scalar(tuple, "hyper-parameters that the count was made with, as `name=value`")
     silhouette: float = scalar(float, "silhouette of the count on held-out rows", missing=True)
     spread: float = scalar(float, "standard deviation per scaled feature", low=0.0)
     collapse_ratio: float = scalar(float, "largest eigenvalue of the site's scaled covariance", low=0.0)
     means: FloatArray = array("k q", "mean of every component after an EM step")
     radii: FloatArray = array("k", "radius of every component's uncertainty ball", low=0.0)
+
+    def __post_init__(self) -> None:
+        """Refuse what is not ``name=value`` with a finite number."""
+        try:
+            finite = all(math.isfinite(value) for value in self.choices().values())
+        except ValueError:
+            finite = False
+        if not finite:
+            raise WireError(f"fedgem.start.chosen: expected name=number, got {self.chosen!r}")
+
+    def choices(self) -> dict[str, float]:
+        """Return the chosen hyper-parameters by name."""
+        pairs = (text.rpartition("=") for text in self.chosen)
+        return {name: float(value) for name, _, value in pairs}
 
 
 @message("ask.fedgem.round")
@@ -98,12 +112,13 @@ class FedGEMEnd:
 
     means: FloatArray = array("k q", "mean of every component after an EM step")
     counts: IntArray = array(
-        "k", "rows nearest to every component; 0 if under `min-count`", whole=True, low=0
+        "k",
+        "rows nearest to every component; a component under `min-count` has 0, its rows go to the others",
+        whole=True,
+        low=0,
     )
-    centers: FloatArray = array("k q", "mean of these rows; 0 if under `min-count`")
-    scatters: FloatArray = array(
-        "k", "mean squared distance of these rows to their mean; 0 if under `min-count`", low=0.0
-    )
+    centers: FloatArray = array("k q", "mean of these rows")
+    scatters: FloatArray = array("k", "mean squared distance of these rows to their mean", low=0.0)
 
 
 @message("ask.labels")
@@ -122,7 +137,6 @@ class AskLabels(AgreedScaling):
 class Labelled:
     """Sums of label-free scores over a site's rows, and counts of classes where the site has labels."""
 
-    rows: int = scalar(int, "rows labelled", low=0)
     counts: IntArray | None = array(
         "m", "rows of every global cluster; 0 if under `min-count`", whole=True, low=0, optional=True
     )
@@ -182,3 +196,4 @@ class FedGEMMemory(AgreedScaling):
     """Kept by a site between two FedGEM rounds."""
 
     released: FloatArray = array("k q", "means last released")
+    variance: float = scalar(float, "variance of the site's components", low=0.0)

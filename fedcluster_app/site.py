@@ -25,6 +25,8 @@ from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.streams import stream
 from fedcluster_app.transport import Memory
 
+# What the coordinator cannot go under at a real site, unless its owner says so.
+OWN_FLOOR = 5
 CACHE_BYTES = 512 * 2**20
 
 
@@ -88,7 +90,7 @@ class Site:
     @property
     def min_count(self) -> int:
         """Least rows behind anything released: the run's, or the site's own floor if that is higher."""
-        return max(self.config.min_count, self.node.min_count)
+        return max(self.config.min_count, self.node.min_count or (1 if self.virtual else OWN_FLOOR))
 
     @cached_property
     def _source(self) -> Hashable:

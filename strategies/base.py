@@ -25,7 +25,8 @@ from fedcluster_app.errors import RunError
 from fedcluster_app.mixtures.statistics import merge_all
 from fedcluster_app.results.outcome import ExchangeRecord, Outcome, SiteResult
 from fedcluster_app.wire import encode
-from strategies.exchange import Answers, Exchange, collect, letter, sort_answers
+from strategies.exchange import Answers, Exchange, sort_answers
+from strategies.mail import Mail, letter
 from strategies.roster import Roster, join
 
 S = TypeVar("S")
@@ -79,8 +80,9 @@ class SiteStrategy(Strategy, Generic[S]):
         self.trace: list[ExchangeRecord] = []
         self._bytes_down: Counter[str] = Counter()
         self._bytes_up: Counter[str] = Counter()
-        self._roster = Roster({}, {}, (), 0)
+        self._roster = Roster({}, {}, (), 0, 0)
         self._exchange = Exchange("none", {}, {})
+        self._asked: dict[str, str] = {}
         self._began = 0.0
         self.state: S | None = None
 
@@ -126,7 +128,11 @@ class SiteStrategy(Strategy, Generic[S]):
                     metrics = self._run_exchange(grid, exchange)
                     result.train_metrics_clientapp[len(self.trace)] = metrics
                 outcome = self.conclude(self.state)
-            self.outcome = replace(outcome, sites=self._site_results(outcome.sites))
+            self.outcome = replace(
+                outcome,
+                sites=self._site_results(outcome.sites),
+                warnings=self._roster.absence(self.config) + outcome.warnings,
+            )
         except Exception as error:
             known = error if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
             self.outcome = Outcome(f"failed: {known}", sites=self._site_results(()))
@@ -155,7 +161,7 @@ class SiteStrategy(Strategy, Generic[S]):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take the answers of the exchange at hand in, whatever their order."""
-        answers = sort_answers(self._exchange, replies, self._roster.names)
+        answers = sort_answers(self._exchange, replies, self._asked)
         self._bytes_up.update(answers.bytes_up)
         down = sum(encode(ask).nbytes for ask in self._exchange.asks.values())
         if self._exchange.must_answer and len(answers.values) < self.config.quorum:
@@ -208,13 +214,15 @@ class SiteStrategy(Strategy, Generic[S]):
         evaluate = exchange.category == "evaluate"
         configure = self.configure_evaluate if evaluate else self.configure_train
         letters = configure(number, ArrayRecord(), ConfigRecord(), grid)
-        replies: list[Message] = []
-        waiting = set(grid.push_messages(letters))
-        collect(grid, waiting, self._began + self.config.round_timeout, replies)
+        mail = Mail(grid)
+        mail.send(list(letters))
+        names = self._roster.names
+        self._asked = {message: names[node] for message, node in mail.nodes.items()}
+        mail.collect(self._began + self.config.round_timeout)
         if evaluate:
-            metrics = self.aggregate_evaluate(number, replies)
+            metrics = self.aggregate_evaluate(number, mail.replies)
         else:
-            metrics = self.aggregate_train(number, replies)[1]
+            metrics = self.aggregate_train(number, mail.replies)[1]
         return metrics or MetricRecord()
 
     def _record(self, answers: Answers, bytes_down: int, figures: Mapping[str, float]) -> None:
@@ -246,12 +254,16 @@ class SiteStrategy(Strategy, Generic[S]):
         results = []
         for name, member in self._roster.members.items():
             site = by_name.get(name, SiteResult(name, "ok", member.hello.rows))
-            missed = [
-                f"{record.phase} (exchange {record.exchange})"
-                for record in self.trace
-                if name in record.late or name in record.failed
-            ]
-            status = f"missed {', '.join(missed)}" if missed else site.status
+            missed = [record for record in self.trace if name in record.late or name in record.failed]
+            status = site.status
+            if missed:
+                reason = missed[0].failed.get(name, "no answer in time")
+                what = (
+                    missed[0].phase
+                    if len(missed) == 1
+                    else f"{len(missed)} exchanges from {missed[0].phase} on"
+                )
+                status = f"missed {what}: {reason}"
             up, down = self._bytes_up[name], self._bytes_down[name]
             results.append(replace(site, status=status, bytes_up=up, bytes_down=down))
         results += [

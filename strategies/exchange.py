@@ -1,21 +1,17 @@
-"""One exchange with the sites: what is asked, what came back, and the mail in between."""
+"""One exchange with the sites: what is asked, and what came back."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import Message
-from flwr.serverapp import Grid
 
 from fedcluster_app.errors import WireError
 from fedcluster_app.messages import Refusal
-from fedcluster_app.transport import from_records, to_records
-from fedcluster_app.wire import Payload, decode
-
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
+from fedcluster_app.transport import from_records
+from fedcluster_app.wire import decode
 
 
 @dataclass(frozen=True)
@@ -64,24 +60,6 @@ class Answers:
     bytes_up: Mapping[str, int]
 
 
-def letter(payload: Payload, node_id: int, category: str, number: int, ttl: float) -> Message:
-    """Make the message that carries a payload to a node; it expires with the exchange."""
-    return Message(to_records(payload), node_id, category, group_id=str(number), ttl=ttl)
-
-
-def collect(grid: Grid, waiting: set[str], deadline: float, replies: list[Message]) -> None:
-    """Pull replies into ``replies`` until none is waited for or the (monotonic) deadline has passed."""
-    pause = FIRST_PAUSE
-    while waiting:
-        came = list(grid.pull_messages(waiting))
-        replies.extend(came)
-        waiting -= {reply.metadata.reply_to_message_id for reply in came}
-        if not waiting or time.monotonic() >= deadline:
-            return
-        time.sleep(pause)
-        pause = min(LONGEST_PAUSE, pause * 1.5)
-
-
 def read(reply: Message, expected: type, *, sender: str, sizes: Mapping[str, int] | None = None) -> Any:
     """Return the value of a reply, raising WireError with the reason if there is none that can be used."""
     if reply.has_error():
@@ -95,7 +73,7 @@ def read(reply: Message, expected: type, *, sender: str, sizes: Mapping[str, int
     return value
 
 
-def sort_answers(exchange: Exchange, replies: Iterable[Message], names: Mapping[int, str]) -> Answers:
+def sort_answers(exchange: Exchange, replies: Iterable[Message], asked: Mapping[str, str]) -> Answers:
     """Read the replies of an exchange, whatever their order.
 
     Parameters
@@ -104,14 +82,15 @@ def sort_answers(exchange: Exchange, replies: Iterable[Message], names: Mapping[
         What was asked.
     replies
         Messages in order of arrival.
-    names
-        Site name of every node id.
+    asked : mapping of message id to site name
+        The questions that were delivered; a site that is asked and not here counts as failed.
     """
     values: dict[str, Any] = {}
-    failed: dict[str, str] = {}
+    gone = set(exchange.asks) - set(asked.values())
+    failed = {name: f"site {name!r}: the question could not be delivered to its node" for name in gone}
     bytes_up: dict[str, int] = {}
     for reply in replies:
-        name = names.get(reply.metadata.src_node_id)
+        name = asked.get(reply.metadata.reply_to_message_id)
         if name is None or name not in exchange.asks:
             continue
         sender = f"site {name!r}"

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedcluster_app.aggregation import fedgem
 from fedcluster_app.aggregation.fedgem import Balls, Components, FedGEMState, Reconciliation
+from fedcluster_app.config import RunConfig
 from fedcluster_app.messages import (
     AskFedGEMEnd,
     AskFedGEMRound,
@@ -108,7 +109,7 @@ class FedGEM(SiteStrategy[FedGEMRun]):
                 "final_radius": final.final_radius,
                 "k_hat_path": [{"v": v, "k_hat": k, "bic": bic} for v, k, bic in path],
             },
-            warnings=_warnings(state),
+            warnings=_warnings(state, self.config, self._status(state)),
         )
 
     def _status(self, state: FedGEMRun) -> str:
@@ -159,8 +160,7 @@ class FedGEM(SiteStrategy[FedGEMRun]):
             details = {
                 "k_counted": start.k_counted,
                 "k_g": len(start.means),
-                "merge_ratio": start.merge_ratio,
-                "min_mass": start.min_mass,
+                "chosen": start.choices(),
                 "held_out_silhouette": start.silhouette,
                 "collapse_ratio": start.collapse_ratio,
             }
@@ -179,17 +179,24 @@ def _unit_mixture(final: Reconciliation) -> Mixture:
     return Mixture(np.full(final.k_hat, 1 / final.k_hat), final.centers, np.ones(final.k_hat))
 
 
-def _warnings(state: FedGEMRun) -> tuple[str, ...]:
+def _warnings(state: FedGEMRun, settings: RunConfig, stopped_by: str) -> tuple[str, ...]:
     assert state.final is not None
     found = list(state.agreement.report.warnings)
+    unit = settings.fedgem.variance == "unit"
     narrow = [name for name, start in state.starts.items() if start.collapse_ratio < 1]
-    if narrow:
+    if unit and narrow:
         found.append(
-            f"sites {', '.join(narrow)} spread less than the model's unit variance, so their means may "
-            "collapse; use scaling='standard'"
+            f"sites {', '.join(narrow)} spread less than the unit variance, so their means may collapse; "
+            "try fedgem-variance='local'"
         )
     if state.final.collapsed:
-        found.append(f"the means of sites {', '.join(state.final.collapsed)} collapsed to one point")
+        remedy = "try fedgem-variance='local'" if unit else "these sites may have counted too many clusters"
+        found.append(f"two or more means of sites {', '.join(state.final.collapsed)} coincide; {remedy}")
+    if stopped_by == "max_rounds":
+        found.append(
+            f"the rounds stopped at fedgem-max-rounds={settings.fedgem.max_rounds}, means still moving by "
+            f"{state.rounds.movement:.3g} (fedgem-tolerance={settings.fedgem.tolerance:g})"
+        )
     if state.final.k_hat == state.final.bounds[0] and len(state.starts) > 1:
         found.append(
             "k_hat is at its floor, the largest count of one site: two components of a site are never joined"

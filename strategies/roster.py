@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedcluster_app import __version__
 from fedcluster_app.config import RunConfig
 from fedcluster_app.data.scaling import symmetric_matrix
 from fedcluster_app.data.schema import first_mismatch
-from fedcluster_app.errors import RunError, WireError
+from fedcluster_app.errors import WireError
 from fedcluster_app.messages import AskHello, Hello
 from fedcluster_app.mixtures.statistics import Statistics
 from fedcluster_app.transport import from_records
 from fedcluster_app.wire import encode
-from strategies.exchange import collect, letter, read
+from strategies.exchange import read
+from strategies.mail import Mail, letter
 
 REAL_SITES = 2
 NEWS_EVERY, LOOK_AGAIN, LATECOMERS = 5.0, 0.2, 5.0
@@ -50,12 +51,15 @@ class Roster:
         Nodes that never said who they are.
     answered : int
         Number of nodes that answered, whatever they said.
+    awaited : int
+        Number of nodes that should have; 0 if nobody said.
     """
 
     members: Mapping[str, Member]
     set_aside: Mapping[str, str]
     late: tuple[str, ...]
     answered: int
+    awaited: int
 
     @property
     def names(self) -> dict[int, str]:
@@ -67,10 +71,20 @@ class Roster:
         if self.answered >= config.min_sites and len(self.members) >= config.quorum:
             return None
         told = "; ".join(f"{name}: {reason}" for name, reason in self.set_aside.items())
+        registered = self.answered + len(self.late)
         return (
             f"{len(self.members)} sites can take part (min-sites={config.min_sites}, "
-            f"quorum={config.quorum}); {self.answered + len(self.late)} nodes registered, {len(self.late)} "
-            f"never answered. {told or 'Start the sites first.'}"
+            f"quorum={config.quorum}); {registered} nodes registered, {len(self.late)} never answered. "
+            f"{told or ('' if registered else 'Start the sites first.')}".rstrip()
+        )
+
+    def absence(self, config: RunConfig) -> tuple[str, ...]:
+        """Say, as a warning, how many of the awaited nodes are missing."""
+        if self.answered >= self.awaited:
+            return ()
+        return (
+            f"only {self.answered} of {self.awaited} sites answered (join-timeout={config.join_timeout:g}); "
+            "the result is that of a part",
         )
 
     @property
@@ -84,102 +98,93 @@ def join(grid: Grid, config: RunConfig, run_folder: str, say: Callable[[str], No
 
     In a simulation every node knows how many there are; real sites are awaited up to ``min-sites``. Nodes
     register late, so a run that asks once would miss most of them.
-
-    Raises
-    ------
-    RunError
-        If the sites' columns differ and no list is that of most of them.
     """
     question = encode(AskHello(run_folder))
     started = news = time.monotonic()
     asked: set[int] = set()
-    waiting: set[str] = set()
-    replies: list[Message] = []
+    mail = Mail(grid)
     answer_by = started
     while True:
         fresh = sorted(set(grid.get_node_ids()) - asked)
         if fresh:
-            letters = [letter(question, node, "query", 1, config.round_timeout) for node in fresh]
-            waiting.update(grid.push_messages(letters))
+            mail.send([letter(question, node, "query", 1, config.round_timeout) for node in fresh])
             asked.update(fresh)
             answer_by = time.monotonic() + config.round_timeout
-        collect(grid, waiting, min(answer_by, time.monotonic() + LOOK_AGAIN), replies)
-        greeted = _hellos(replies)[0]
+        mail.collect(min(answer_by, time.monotonic() + LOOK_AGAIN))
+        awaited = config.min_sites or _awaited(mail)
         # Sites that refuse do not say how many there are, so others may follow; but not for long.
-        unknown = replies and not greeted and not config.min_sites
-        patience = min(config.join_timeout, LATECOMERS) if unknown else config.join_timeout
-        awaited = config.min_sites or _awaited(greeted, default=len(replies) + 1)
+        patience = LATECOMERS if mail.replies and awaited is None else config.join_timeout
         now = time.monotonic()
-        joining = len(replies) < awaited and now < started + patience
-        if not joining and (not waiting or now >= answer_by):
+        joining = len(mail.replies) < (awaited or math.inf) and now < started + min(
+            patience, config.join_timeout
+        )
+        if not joining and (not mail.waiting or now >= answer_by):
             break
         if now >= news + NEWS_EVERY:
             news = now
-            say(f"waiting for sites: {len(asked)} registered, {len(replies)} answered, {awaited} awaited")
-        if not waiting:
+            total = "an unknown number" if awaited is None else str(awaited)
+            say(f"waiting for sites: {len(asked)} registered, {len(mail.replies)} answered, of {total}")
+        if not mail.waiting:
             time.sleep(LOOK_AGAIN)
-    return _checked(replies, asked, config, question.nbytes)
+    return _roster(mail, asked, awaited or 0, config.pca, question.nbytes)
 
 
-def _hellos(replies: list[Message]) -> tuple[list[tuple[Message, Hello]], dict[str, str]]:
-    """Return the greetings in order of site name, and the reasons of those that cannot take part."""
-    hellos: list[tuple[Message, Hello]] = []
+def _hellos(mail: Mail) -> tuple[list[tuple[int, Hello, int]], dict[str, str]]:
+    """Return (node, greeting, bytes) by site name, and the reasons of nodes that cannot take part."""
+    hellos: list[tuple[int, Hello, int]] = []
     refused: dict[str, str] = {}
-    for reply in replies:
+    for reply in sorted(mail.replies, key=mail.node_of):
+        node = mail.node_of(reply)
         try:
-            hellos.append((reply, read(reply, Hello, sender=f"node {reply.metadata.src_node_id}")))
+            hello: Hello = read(reply, Hello, sender=f"node {node}")
+            hellos.append((node, hello, from_records(reply.content).nbytes))
         except WireError as error:
-            refused[error.site or f"node {reply.metadata.src_node_id}"] = str(error)
-    return sorted(hellos, key=lambda pair: (pair[1].site, pair[0].metadata.src_node_id)), refused
+            refused[error.site or f"node {node}"] = str(error)
+    return sorted(hellos, key=lambda greeting: (greeting[1].site, greeting[0])), refused
 
 
-def _awaited(greeted: list[tuple[Message, Hello]], default: int) -> int:
+def _awaited(mail: Mail) -> int | None:
     """Return how many sites there should be, as far as those that greeted know."""
-    return max((hello.partitions or REAL_SITES for _, hello in greeted), default=default)
+    return max((hello.partitions or REAL_SITES for _, hello, _ in _hellos(mail)[0]), default=None)
 
 
-def _checked(replies: list[Message], asked: set[int], config: RunConfig, bytes_down: int) -> Roster:
-    hellos, refused = _hellos(replies)
-    named = Counter([hello.site for _, hello in hellos] + list(refused))
-    columns = _common_columns([hello for _, hello in hellos if named[hello.site] == 1])
+def _roster(mail: Mail, asked: set[int], awaited: int, pca: int, bytes_down: int) -> Roster:
+    hellos, refused = _hellos(mail)
+    named = Counter([hello.site for _, hello, _ in hellos] + list(refused))
+    columns = _common_columns([hello for _, hello, _ in hellos if named[hello.site] == 1])
     members: dict[str, Member] = {}
-    for reply, hello in hellos:
-        problem = first_mismatch(columns, hello.columns)
-        if named[hello.site] > 1:
-            refused[hello.site] = (
-                f"{named[hello.site]} nodes call themselves {hello.site!r}; names must differ"
-            )
-        elif hello.version != __version__:
-            refused[hello.site] = f"runs fedcluster {hello.version}, the coordinator {__version__}"
-        elif problem:
-            refused[hello.site] = f"{problem}, as at most sites"
-        else:
-            size = from_records(reply.content).nbytes
-            try:
-                moments = _moments(hello, config.pca)
-            except ValueError as error:
-                refused[hello.site] = str(error)
-                continue
-            members[hello.site] = Member(reply.metadata.src_node_id, hello, moments, bytes_down, size)
-    answered = {reply.metadata.src_node_id for reply in replies}
+    for node, hello, size in hellos:
+        try:
+            if named[hello.site] > 1:
+                raise ValueError(
+                    f"{named[hello.site]} nodes call themselves {hello.site!r}; names must differ"
+                )
+            if hello.version != __version__:
+                raise ValueError(f"runs fedcluster {hello.version}, the coordinator {__version__}")
+            if problem := _column_problem(hello, hellos[0][1], columns):
+                raise ValueError(problem)
+            members[hello.site] = Member(node, hello, _moments(hello, pca), bytes_down, size)
+        except ValueError as error:
+            refused[hello.site] = str(error)
+    answered = {mail.node_of(reply) for reply in mail.replies}
     late = tuple(f"node {node}" for node in sorted(asked - answered))
-    return Roster(members, dict(sorted(refused.items())), late, len(answered))
+    return Roster(members, dict(sorted(refused.items())), late, len(answered), awaited)
 
 
-def _common_columns(hellos: list[Hello]) -> tuple[str, ...]:
-    """Return the columns of more than half of the sites; one site cannot outvote another."""
-    if not hellos:
-        return ()
+def _column_problem(hello: Hello, first: Hello, columns: tuple[str, ...] | None) -> str | None:
+    """Say where a site's columns depart from those of most sites, or from the first site's if none are."""
+    mismatch = first_mismatch(columns or first.columns, hello.columns)
+    if columns is not None:
+        return mismatch and f"{mismatch}, as at most sites"
+    against = f": {mismatch} as at site {first.site!r}" if mismatch else ""
+    return f"sites do not agree on columns, and no list is that of most sites{against}"
+
+
+def _common_columns(hellos: list[Hello]) -> tuple[str, ...] | None:
+    """Return the columns of more than half of the sites, or None: one site cannot outvote another."""
     votes = Counter(hello.columns for hello in hellos)
-    columns, most = votes.most_common(1)[0]
-    if len(votes) > 1 and 2 * most <= len(hellos):
-        first = hellos[0]
-        other = next(hello for hello in hellos if hello.columns != first.columns)
-        raise RunError(
-            f"sites do not agree on columns, and no list is that of most sites: site {other.site!r} "
-            f"{first_mismatch(first.columns, other.columns)} as at site {first.site!r}"
-        )
-    return columns
+    columns, most = max(votes.items(), key=lambda vote: vote[1], default=((), 0))
+    return columns if 2 * most > len(hellos) else None
 
 
 def _moments(hello: Hello, pca: int) -> Statistics | None:

@@ -56,11 +56,16 @@ def initial_means(
 
 
 def client_step(
-    X: FloatArray, means: FloatArray, *, radius_rule: RadiusRule = "published", local_steps: int = 1
+    X: FloatArray,
+    means: FloatArray,
+    *,
+    variance: float = 1.0,
+    radius_rule: RadiusRule = "published",
+    local_steps: int = 1,
 ) -> ClientStep:
     """One round at a site: EM on the means alone, then a ball around each new mean.
 
-    Weights stay uniform and the variance stays 1. The radius refers to the means before the last EM step. A
+    Weights stay uniform and the variance is fixed. The radius refers to the means before the last EM step. A
     component that holds no mass (< 1e-10, so also at a site without rows) stays where it is with radius 0.
 
     Parameters
@@ -69,6 +74,8 @@ def client_step(
         The site's rows.
     means : (k, d) array
         The site's means as the server returned them.
+    variance : float, > 0
+        The components' common variance per feature; it cancels from the radius.
     radius_rule : {"published", "gem", "released"}
         See `uncertainty_radius`.
     local_steps : int
@@ -93,7 +100,7 @@ def client_step(
         raise ConfigError(f"local steps: expected at least 1, got {local_steps}")
     for _ in range(local_steps):
         before = means
-        R, stats = _expectation(X, before)
+        R, stats = _expectation(X, before, variance)
         held = stats.mass >= EMPTY_MASS
         means = np.where(held[:, None], stats.means, before)
     shift = np.square(means - before).sum(axis=1)
@@ -180,8 +187,8 @@ def collapse_ratio(X: FloatArray) -> float:
     return float(np.linalg.eigvalsh(centred.T @ centred / len(X))[-1])
 
 
-def _expectation(X: FloatArray, means: FloatArray) -> tuple[FloatArray, Statistics]:
-    """Responsibilities under uniform weights and unit variance, and the moments they give."""
+def _expectation(X: FloatArray, means: FloatArray, variance: float) -> tuple[FloatArray, Statistics]:
+    """Responsibilities under uniform weights and one variance, and the moments they give."""
     k = len(means)
-    R, _ = responsibilities(X, Mixture(np.full(k, 1 / k), means, np.ones(k)))
+    R, _ = responsibilities(X, Mixture(np.full(k, 1 / k), means, np.full(k, variance)))
     return R, collect(X, R, "spherical")

@@ -41,8 +41,8 @@ class Reconciliation:
     bounds : (int, int)
         The least and the largest count that is possible: max K_g and sum K_g.
     collapsed : tuple of str
-        Sites whose means all ended at (almost) one point: the largest distance between two is at most 5 %
-        of the site's standard deviation. Unit variance is too wide for these rows; see `collapse_ratio`.
+        Sites where two means or more ended at (almost) one point: their distance is at most 5 % of the
+        site's standard deviation. Unit variance is too wide for these rows; see `collapse_ratio`.
     """
 
     k_hat: int
@@ -141,7 +141,7 @@ def finish(
         final_radius=v,
         path=path,
         bounds=(max(map(len, parts.values())), len(site)),
-        collapsed=tuple(n for n, gap in gaps.items() if len(gap) and gap.max() <= COLLAPSED * last[n].spread),
+        collapsed=tuple(n for n, gap in gaps.items() if len(gap) and gap.min() <= COLLAPSED * last[n].spread),
     )
 
 

@@ -2,93 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from numbers import Real
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from fedcluster_app.cardinality.frame import Frame, frame_of
-from fedcluster_app.cardinality.merge import merge_path
-from fedcluster_app.cardinality.selection import (
-    ALPHAS,
-    FEWEST_HELD_OUT,
-    MIN_MASSES,
-    NO_SCORE,
-    Selection,
-    hold_out,
-    mixture_of,
-    select,
-)
-from fedcluster_app.cardinality.tree import Moments, split_tree
+from fedcluster_app.cardinality.batch import batched_split_tree
+from fedcluster_app.cardinality.count import Candidate, Cell, Count, Fit, Rows, moments_of
+from fedcluster_app.cardinality.frame import frame_of
+from fedcluster_app.cardinality.guard import is_one_cluster
+from fedcluster_app.cardinality.merge import MOST_LEAVES, merge_path
+from fedcluster_app.cardinality.outliers import within_reach
+from fedcluster_app.cardinality.selection import checked_axis, choose
+from fedcluster_app.cardinality.tree import split_tree
+from fedcluster_app.cardinality.variant import PUBLISHED, Variant, leaf_unit
 from fedcluster_app.errors import ConfigError
-from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.mixtures.types import FloatArray
 
+#: Merge ratios (alpha) and minimum masses (tau) tried by default.
+ALPHAS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
+MIN_MASSES = (5, 10, 20, 40)
 ORDERS = ("ratio", "distance")
-_ABOVE_ZERO = float(np.finfo(np.float64).tiny)
-
-
-@dataclass(frozen=True, eq=False)
-class Count:
-    """A site's number of components, and the components it was counted with.
-
-    Attributes
-    ----------
-    k : int
-        Number of components, >= 1.
-    alpha, min_mass : float, int
-        Merge ratio and minimum mass of the fit (nan and 0 when neither was used).
-    silhouette : float
-        Mean silhouette of the held-out rows; -1 when no cell of the grid has one, nan when none was sought.
-    weights (k,), means (k, d), variances (k,)
-        The components in the table's units. A variance is 0 where all rows of a component are equal.
-    status : str
-        "selected"; "unscored" when no cell of the grid could be scored, so that the fewest components won;
-        "fixed" when the grid has one cell; "few rows" when there are too few of them to hold some out;
-        "oracle" for a count that was read from labels.
-    """
-
-    k: int
-    alpha: float
-    min_mass: int
-    silhouette: float
-    weights: FloatArray
-    means: FloatArray
-    variances: FloatArray
-    status: str
-
-
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """A fit in its frame; :meth:`count` maps it back to the table's units."""
-
-    frame: Frame
-    components: Moments
-    root_variance: float
-    alpha: float
-    min_mass: int
-    status: str
-    selection: Selection | None = None
-
-    def count(self) -> Count:
-        """Return the fit in the table's units, raising DataError when float64 cannot hold a variance."""
-        counts = self.components.counts
-        return Count(
-            k=len(counts),
-            alpha=self.alpha,
-            min_mass=self.min_mass,
-            silhouette=self.selection.score if self.selection else math.nan,
-            weights=counts / counts.sum(),
-            means=self.frame.means(self.components.means),
-            variances=self.frame.variances(self.components.variances),
-            status=self.status,
-        )
-
-    def mixture(self) -> Mixture:
-        """Return the mixture that labels rows of the frame."""
-        return mixture_of(self.components, self.root_variance)
 
 
 def count_asm(
@@ -100,6 +35,7 @@ def count_asm(
     delta: float = 1.0,
     em_steps: int = 15,
     order: str = "ratio",
+    variant: Variant = PUBLISHED,
 ) -> Count:
     """Count the components of a table with ASM-S, choosing merge ratio and minimum mass on held-out rows.
 
@@ -118,6 +54,8 @@ def count_asm(
         EM iterations of a split.
     order : {"ratio", "distance"}
         Which pair of components merges first.
+    variant : Variant
+        Departures from the published protocol, none by default.
 
     Returns
     -------
@@ -141,7 +79,14 @@ def count_asm(
     What its summary leaves open is reconstructed; the parts say where.
     """
     return fit_asm(
-        X, rng, alphas=alphas, min_masses=min_masses, delta=delta, em_steps=em_steps, order=order
+        X,
+        rng,
+        alphas=alphas,
+        min_masses=min_masses,
+        delta=delta,
+        em_steps=em_steps,
+        order=order,
+        variant=variant,
     ).count()
 
 
@@ -154,84 +99,87 @@ def fit_asm(
     delta: float,
     em_steps: int,
     order: str,
+    variant: Variant = PUBLISHED,
 ) -> Fit:
     """:func:`count_asm`, which describes the parameters, before it is mapped back from its frame."""
-    alphas, min_masses = check_grid(alphas, min_masses, delta, em_steps, order)
-    frame = frame_of(X)
-    Y = frame.apply(X)
-    if len(alphas) == len(min_masses) == 1:
-        return _fit_all_rows(frame, Y, alphas[0], min_masses[0], delta, em_steps, order, "fixed")
-    train, held_out = hold_out(len(Y), rng)
-    if len(held_out) < FEWEST_HELD_OUT:
-        return _fit_all_rows(frame, Y, alphas[-1], min_masses[0], delta, em_steps, order, "few rows")
-    chosen = select(
-        Y[train],
-        Y[held_out],
-        alphas=alphas,
-        min_masses=min_masses,
-        delta=delta,
-        em_steps=em_steps,
-        order=order,
-    )
-    return Fit(
-        frame=frame,
-        components=chosen.components,
-        root_variance=chosen.root_variance,
-        alpha=chosen.alpha,
-        min_mass=chosen.min_mass,
-        status="selected" if chosen.score > NO_SCORE else "unscored",
-        selection=chosen,
-    )
+    cells = asm_cells(alphas, min_masses)
+    checked_axis("delta", [delta], 0)
+    checked_axis("em_steps", [em_steps], 1, whole=True)
+    if order not in ORDERS:
+        raise ConfigError(f"order: expected one of {', '.join(ORDERS)}, got {order!r}")
+
+    def fit(rows: Rows, cells: Sequence[Cell]) -> list[Candidate]:
+        return fit_cells(rows.X, cells, delta=delta, em_steps=em_steps, order=order, variant=variant)
+
+    if variant.set_aside or variant.guard:
+        frame = frame_of(X)
+        X = X[within_reach(X, variant.set_aside)] if variant.set_aside else X
+        if variant.guard and is_one_cluster(frame.apply(X)):
+            return one_component(X, rng)
+    few = {"alpha": max(alphas), "min_mass": min(min_masses)}
+    return choose(X, rng, cells, fit, few=few)
 
 
-def check_grid(
-    alphas: Sequence[float], min_masses: Sequence[int], delta: float, em_steps: int, order: str
-) -> tuple[list[float], list[int]]:
-    """Check the parameters of a fit and return the grid sorted, without repetitions.
+def asm_cells(alphas: Sequence[float] = ALPHAS, min_masses: Sequence[float] = MIN_MASSES) -> list[Cell]:
+    """Return the grid in order of preference: the largest alpha first, and for it the largest minimum mass.
 
     Raises
     ------
     ConfigError
-        If one is out of range, or an axis of the grid is empty.
+        If an axis is empty, or a value out of range.
     """
-    if len(alphas) == 0 or len(min_masses) == 0:
-        raise ConfigError("alphas, min_masses: expected at least one value each, got none")
-    for name, values, least in (
-        ("alpha", alphas, 0.0),
-        ("min_mass", min_masses, 1.0),
-        ("delta", [delta], 0.0),
-        ("em_steps", [em_steps], 1.0),
-    ):
-        for value in values:
-            # A least value of 0 is itself excluded.
-            if not (isinstance(value, Real) and max(least, _ABOVE_ZERO) <= value < math.inf):
-                bound = "above 0" if least == 0 else f"of at least {least:g}"
-                raise ConfigError(f"{name}: expected a finite number {bound}, got {value!r}")
-    if em_steps != int(em_steps):
-        raise ConfigError(f"em_steps: expected a whole number, got {em_steps!r}")
-    if order not in ORDERS:
-        raise ConfigError(f"order: expected one of {', '.join(ORDERS)}, got {order!r}")
-    return sorted(set(alphas)), sorted(set(min_masses))
+    alphas = checked_axis("alpha", alphas, 0)
+    min_masses = checked_axis("min_mass", min_masses, 1)
+    return [
+        {"alpha": alpha, "min_mass": min_mass}
+        for alpha in reversed(alphas)
+        for min_mass in reversed(min_masses)
+    ]
 
 
-def _fit_all_rows(
-    frame: Frame,
-    Y: FloatArray,
-    alpha: float,
-    min_mass: int,
-    delta: float,
-    em_steps: int,
-    order: str,
-    status: str,
-) -> Fit:
-    """One cell of the grid, without a score."""
-    tree = split_tree(Y, min_mass, delta=delta, em_steps=em_steps)
-    (components,) = merge_path(tree.leaf_moments(min_mass), [alpha], order)
-    return Fit(
-        frame=frame,
-        components=components,
-        root_variance=float(tree.moments.variances[0]),
-        alpha=alpha,
-        min_mass=min_mass,
-        status=status,
-    )
+def fit_cells(
+    X: FloatArray,
+    cells: Sequence[Cell],
+    *,
+    delta: float = 1.0,
+    em_steps: int = 15,
+    order: str = "ratio",
+    variant: Variant = PUBLISHED,
+) -> list[Candidate]:
+    """Fit every cell to all rows of X (n, d), which are in their frame.
+
+    One split tree serves all minimum masses and one merge path all alphas; both are exact. More leaves than
+    merging holds (:data:`~fedcluster_app.cardinality.merge.MOST_LEAVES`) are left as they are when there are
+    other cells: so many components have no score, and the fit of a grid does not fail.
+
+    Raises
+    ------
+    DataError
+        If there is one cell and its leaves are more than merging holds.
+    """
+    alphas = sorted({cell["alpha"] for cell in cells})
+    min_masses = sorted({cell["min_mass"] for cell in cells})
+    grow = partial(split_tree, criterion=variant.criterion) if variant.criterion else batched_split_tree
+    tree = grow(X, min_masses[0], delta=delta, em_steps=em_steps)
+    fits = {}
+    for min_mass in min_masses:
+        unit = leaf_unit(X, tree, min_mass) if variant.alpha_unit == "leaves" else 1.0
+        leaves = tree.leaf_moments(min_mass)
+        if len(cells) > 1 and len(leaves.counts) > MOST_LEAVES:
+            path = [leaves] * len(alphas)
+        else:
+            path = merge_path(leaves, [alpha * unit for alpha in alphas], order)
+        for alpha, components in zip(alphas, path, strict=True):
+            cell = {"alpha": alpha, "min_mass": min_mass}
+            scale = {"alpha_unit": unit} if variant.alpha_unit == "leaves" else {}
+            fits[alpha, min_mass] = Candidate(cell | scale, components)
+    return [fits[cell["alpha"], cell["min_mass"]] for cell in cells]
+
+
+def one_component(X: FloatArray, rng: np.random.Generator) -> Fit:
+    """Fit one component to all rows of X (n, d); nothing is drawn."""
+
+    def fit(rows: Rows, cells: Sequence[Cell]) -> list[Candidate]:
+        return [Candidate({}, moments_of(rows, np.zeros(len(rows.X)))) for _ in cells]
+
+    return replace(choose(X, rng, [{}], fit), status="one cluster")

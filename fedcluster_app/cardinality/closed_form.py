@@ -68,7 +68,11 @@ def critical_size(r: float, d: int) -> float:
     -----
     **Source**: Goyal, Tarun, Senapathi and Raman, arXiv:2609.36762, critical cluster size (reconstructed).
     """
-    c = (d + 2) / split_gain_rate(r, d)
+    return largest_root((d + 2) / split_gain_rate(r, d))
+
+
+def largest_root(c: float) -> float:
+    """Largest n with ``n / log n = c``, or 1 when every n > 1 has a larger ratio: c <= e."""
     if c <= math.e:
         return 1.0
     # n - c log n is convex and not negative at 2 c log c: from there Newton falls to the larger root.

@@ -2,68 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClusterMixin, DensityMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fedcluster_app.cardinality.asm import Fit, fit_asm
-from fedcluster_app.cardinality.selection import ALPHAS, MIN_MASSES
-from fedcluster_app.mixtures.densities import log_joint, responsibilities
-from fedcluster_app.mixtures.types import FloatArray, IntArray
+from fedcluster_app.cardinality.asm import ALPHAS, MIN_MASSES
+from fedcluster_app.cardinality.estimator_base import AnyArray
+from fedcluster_app.cardinality.explained import ExplainedSplitMerge
 
 
-class _SphericalMixture(ClusterMixin, DensityMixin, BaseEstimator):  # type: ignore[misc]
-    """What both estimators do with a fit: keep it in the table's units, and label and score new rows."""
-
-    _fit: Fit
-
-    def _keep(self, X: FloatArray, fit: Fit) -> None:
-        count = fit.count()
-        self._fit = fit
-        self.n_components_ = count.k
-        self.weights_, self.means_, self.variances_ = count.weights, count.means, count.variances
-        self.labels_ = self._labels(X)
-
-    def predict(self, X: ArrayLike) -> IntArray:
-        """Component (n,) with the largest posterior probability for each row."""
-        return self._labels(self._checked(X))
-
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Posterior probabilities (n, k) of the components for each row."""
-        R, _ = responsibilities(self._fit.frame.apply(self._checked(X)), self._fit.mixture())
-        return R
-
-    def score_samples(self, X: ArrayLike) -> FloatArray:
-        """Log-density (n,) of each row under the mixture, in the table's units.
-
-        Components without spread enter with a variance of 1e-12 of the whole table's.
-        """
-        _, log_likelihood = responsibilities(self._fit.frame.apply(self._checked(X)), self._fit.mixture())
-        # The frame measures in units of 2**exponent, in each of the d directions.
-        units = self.n_features_in_ * self._fit.frame.exponent * math.log(2)
-        density: FloatArray = log_likelihood - units
-        return density
-
-    def score(self, X: ArrayLike, y: None = None) -> float:
-        """Mean log-density of the rows."""
-        return float(self.score_samples(X).mean())
-
-    def _labels(self, X: FloatArray) -> IntArray:
-        labels: IntArray = log_joint(self._fit.frame.apply(X), self._fit.mixture()).argmax(axis=1)
-        return labels
-
-    def _checked(self, X: ArrayLike) -> FloatArray:
-        check_is_fitted(self)
-        table: FloatArray = validate_data(self, X, dtype=np.float64, reset=False)
-        return table
-
-
-class AdaptiveSplitMerge(_SphericalMixture):
+class AdaptiveSplitMerge(ExplainedSplitMerge):
     """Adaptive split-merge clustering (ASM-S) with a given merge ratio and minimum mass.
 
     Finds the number of spherical Gaussian components: every component is split in two while the likelihood
@@ -81,6 +31,21 @@ class AdaptiveSplitMerge(_SphericalMixture):
         EM iterations of a split.
     order : {"ratio", "distance"}
         Which pair of components merges first.
+    split_score : {"q", "mixture"}
+        "q" is the published gain of a split; "mixture", the gain in log-likelihood, splits a round cluster
+        hardly ever.
+    covariance : {"spherical", "diagonal", "full"}
+        Of the two halves of a split; components stay spherical.
+    alpha_unit : {"one", "leaves"}
+        With "leaves" alpha is a multiple of 0.8 sqrt(median anisotropy of the leaves), the ratio at which the
+        halves of one cluster join.
+    set_aside : float, 0 or above 1
+        Leave rows that are alone and farther than this many median distances out of the fit, and label them
+        afterwards; 10 is a good value, 0 keeps all.
+    guard : bool
+        Count one component when a full-covariance mixture tree on three principal scores does not split.
+    report : bool
+        Keep `split_report_`, at the cost of about two more fits.
 
     Attributes
     ----------
@@ -91,6 +56,14 @@ class AdaptiveSplitMerge(_SphericalMixture):
         ``predict`` of the training rows, the most probable component. Near a border this can be another
         component than the one whose moments the row was counted in.
     n_features_in_ : int
+    split_report_ : SplitReport or None
+        Every decision and merge, see :mod:`~fedcluster_app.cardinality.report`; only with ``report=True``,
+        and None when the guard decided.
+
+    Warns
+    -----
+    FragmentationWarning
+        With ``report=True``, when components are certain to be fragments for their size and anisotropy.
 
     Notes
     -----
@@ -100,7 +73,7 @@ class AdaptiveSplitMerge(_SphericalMixture):
     separate rows but count in the penalty, and doubled rows count double.
 
     One gross outlier can hide all structure: the best split of the whole table sets the outlier apart, fails
-    the minimum mass, and the table stays one component. Remove such rows first.
+    the minimum mass, and the table stays one component. `set_aside` removes such rows first.
 
     References
     ----------
@@ -122,31 +95,35 @@ class AdaptiveSplitMerge(_SphericalMixture):
         delta: float = 1.0,
         em_steps: int = 15,
         order: str = "ratio",
+        split_score: str = "q",
+        covariance: str = "spherical",
+        alpha_unit: str = "one",
+        set_aside: float = 0.0,
+        guard: bool = False,
+        report: bool = False,
     ) -> None:
         self.alpha = alpha
         self.min_mass = min_mass
         self.delta = delta
         self.em_steps = em_steps
         self.order = order
+        self.split_score = split_score
+        self.covariance = covariance
+        self.alpha_unit = alpha_unit
+        self.set_aside = set_aside
+        self.guard = guard
+        self.report = report
 
     def fit(self, X: ArrayLike, y: None = None) -> AdaptiveSplitMerge:
         """Fit to the rows of X (n, d), n >= 1; y is not used."""
-        table: FloatArray = validate_data(self, X, dtype=np.float64)
-        fit = fit_asm(
-            table,
-            # A grid of one cell holds nothing out, so nothing is drawn.
-            np.random.default_rng(0),
-            alphas=[self.alpha],
-            min_masses=[self.min_mass],
-            delta=self.delta,
-            em_steps=self.em_steps,
-            order=self.order,
-        )
+        table = self._table(X)
+        # A grid of one cell holds nothing out, so nothing is drawn.
+        fit = self._fit_grid(table, np.random.default_rng(0), [self.alpha], [self.min_mass])
         self._keep(table, fit)
         return self
 
 
-class AdaptiveSplitMergeCV(_SphericalMixture):
+class AdaptiveSplitMergeCV(ExplainedSplitMerge):
     """Adaptive split-merge clustering with merge ratio and minimum mass chosen on held-out rows.
 
     A random fifth of the rows is held out, every cell of the grid is fitted to the rest, and the cell whose
@@ -161,7 +138,7 @@ class AdaptiveSplitMergeCV(_SphericalMixture):
         Merge ratios of the grid.
     min_masses : sequence of int
         Minimum masses of the grid.
-    delta, em_steps, order
+    delta, em_steps, order, split_score, covariance, alpha_unit, set_aside, guard, report
         See :class:`AdaptiveSplitMerge`.
     random_state : None, int or numpy.random.Generator
         Draws the held-out rows.
@@ -170,12 +147,17 @@ class AdaptiveSplitMergeCV(_SphericalMixture):
     ----------
     best_alpha_, best_min_mass_
         The chosen cell. With fewer than 13 rows nothing is held out: the largest alpha and the smallest
-        minimum mass are fitted to all rows. A grid of one cell is fitted to all rows, too.
+        minimum mass are fitted to all rows. A grid of one cell is fitted to all rows, too. nan when the guard
+        decided.
+    best_params_ : dict
+        The same by name.
     best_score_ : float
         Its mean silhouette on the held-out rows; -1 when no cell has one, nan when nothing was held out.
     grid_scores_, grid_n_components_ : (t, a) or None
         Scores and numbers of components of all cells, t minimum masses by a alphas, both increasing; None
         when nothing was held out.
+    split_report_ : SplitReport or None
+        Of the fit that was kept; see :class:`AdaptiveSplitMerge`.
     n_components_, weights_, means_, variances_, labels_, n_features_in_
         See :class:`AdaptiveSplitMerge`; ``labels_`` are of all rows.
 
@@ -196,6 +178,12 @@ class AdaptiveSplitMergeCV(_SphericalMixture):
         delta: float = 1.0,
         em_steps: int = 15,
         order: str = "ratio",
+        split_score: str = "q",
+        covariance: str = "spherical",
+        alpha_unit: str = "one",
+        set_aside: float = 0.0,
+        guard: bool = False,
+        report: bool = False,
         random_state: Any = None,
     ) -> None:
         self.alphas = alphas
@@ -203,24 +191,28 @@ class AdaptiveSplitMergeCV(_SphericalMixture):
         self.delta = delta
         self.em_steps = em_steps
         self.order = order
+        self.split_score = split_score
+        self.covariance = covariance
+        self.alpha_unit = alpha_unit
+        self.set_aside = set_aside
+        self.guard = guard
+        self.report = report
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: None = None) -> AdaptiveSplitMergeCV:
         """Fit to the rows of X (n, d), n >= 1; y is not used."""
-        table: FloatArray = validate_data(self, X, dtype=np.float64)
-        fit = fit_asm(
-            table,
-            np.random.default_rng(self.random_state),
-            alphas=self.alphas,
-            min_masses=self.min_masses,
-            delta=self.delta,
-            em_steps=self.em_steps,
-            order=self.order,
-        )
-        self._keep(table, fit)
-        self.best_alpha_, self.best_min_mass_ = fit.alpha, fit.min_mass
-        selection = fit.selection
-        self.best_score_ = selection.score if selection else math.nan
-        self.grid_scores_ = selection.scores if selection else None
-        self.grid_n_components_ = selection.counts if selection else None
+        table = self._table(X)
+        rng = np.random.default_rng(self.random_state)
+        fit = self._fit_grid(table, rng, self.alphas, self.min_masses)
+        self._keep_selected(table, fit)
+        self.best_alpha_ = fit.candidate.chosen.get("alpha", np.nan)
+        self.best_min_mass_ = fit.candidate.chosen.get("min_mass", np.nan)
+        self.grid_scores_ = self._as_grid(fit.scores)
+        self.grid_n_components_ = self._as_grid(fit.counts)
         return self
+
+    def _as_grid(self, values: AnyArray | None) -> AnyArray | None:
+        """Values of the cells, which are listed from the largest alpha and minimum mass down, as a table."""
+        if values is None:
+            return None
+        return values.reshape(len(set(self.alphas)), -1)[::-1, ::-1].T

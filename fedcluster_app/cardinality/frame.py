@@ -38,8 +38,10 @@ class Frame:
     def apply(self, X: FloatArray) -> FloatArray:
         """Rows (n, d) of the table, or new ones, as rows of the frame."""
         with np.errstate(over="ignore"):
-            rows = np.ldexp((X - self.low) - self.shift, -self.exponent)
-        return np.clip(rows, -_FARTHEST, _FARTHEST)
+            rows: FloatArray = X - self.low
+            rows -= self.shift
+            np.ldexp(rows, -self.exponent, out=rows)
+        return np.clip(rows, -_FARTHEST, _FARTHEST, out=rows)
 
     def means(self, means: FloatArray) -> FloatArray:
         """Means (k, d) of the frame as means of the table."""
@@ -88,5 +90,6 @@ def frame_of(X: FloatArray) -> Frame:
         shift = rows.mean(axis=0)
     if not np.isfinite(shift).all():
         raise DataError("X: the sum over a column overflows float64; divide the table by a constant first")
-    exponent = int(np.frexp(np.abs(rows - shift).max())[1])
+    rows -= shift
+    exponent = int(np.frexp(max(rows.max(), -rows.min()))[1])
     return Frame(low=low, shift=shift, exponent=exponent)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from fedcluster_app.cardinality.tree import Moments
 from fedcluster_app.errors import DataError
-from fedcluster_app.mixtures.types import BoolArray, FloatArray
+from fedcluster_app.mixtures.types import BoolArray, FloatArray, IntArray
 
 #: Merging holds the ratios of all pairs in memory; this many leaves need 128 MB.
 MOST_LEAVES = 4000
+#: Entries of the differences of means that are held at a time: 2 MB.
+_BLOCK = 1 << 18
 
 
 def merge_path(leaves: Moments, alphas: Sequence[float], order: str = "ratio") -> list[Moments]:
@@ -50,67 +53,85 @@ def merge_path(leaves: Moments, alphas: Sequence[float], order: str = "ratio") -
     **Source**: Goyal, Tarun, Senapathi and Raman, arXiv:2609.36762, merge step of ASM-S. Reconstructed: the
     order of merges, and moment matching for the merged component.
     """
-    if len(leaves.counts) > MOST_LEAVES:
-        raise DataError(
-            f"X: the split made {len(leaves.counts)} components and merging holds at most {MOST_LEAVES}; "
-            "raise min_mass"
-        )
     if order == "distance":
-        return [_Merger(leaves, alpha).run(alpha) for alpha in alphas]
-    merger = _Merger(leaves, None)
+        return [Merger(leaves, alpha).run(alpha) for alpha in alphas]
+    merger = Merger(leaves)
     return [merger.run(alpha) for alpha in alphas]
 
 
-class _Merger:
+class Merger:
     """Live components, and a key for every pair: the pair with the least key merges next.
 
     With ``reach`` given, the key is the distance of pairs whose ratio is below it; else it is the ratio.
-    Every row's least key is kept, so that a merge only looks at the rows that it touches.
+    Every row's least key is kept, so that a merge only looks at the rows that it touches. A component that
+    has become part of another stays in its place, infinitely far away.
     """
 
-    def __init__(self, leaves: Moments, reach: float | None) -> None:
+    def __init__(self, leaves: Moments, reach: float | None = None) -> None:
+        if len(leaves.counts) > MOST_LEAVES:
+            raise DataError(
+                f"X: the split made {len(leaves.counts)} components and merging holds at most {MOST_LEAVES}; "
+                f"raise min_mass, for example to {math.ceil(leaves.counts.sum() / MOST_LEAVES)}"
+            )
         self.reach = reach
         self.counts, self.means = leaves.counts.copy(), leaves.means.copy()
-        self.variances = leaves.variances.copy()
+        self.variances, self.spreads = leaves.variances.copy(), np.sqrt(leaves.variances)
         self.alive: BoolArray = np.ones(len(self.counts), dtype=bool)
-        self.keys = np.stack([self._keys_of(i) for i in range(len(self.counts))])
+        k, d = self.means.shape
+        self.keys = np.empty((k, k))
+        block = max(1, _BLOCK // (k * d))
+        for start in range(0, k, block):
+            self.keys[start : start + block] = self._keys_of(np.arange(start, min(start + block, k)))
         self.least = self.keys.min(axis=1)
+
+    def closest(self) -> tuple[int, int, float]:
+        """Pair (i, j) with the least key, i < j, and the key: infinite when there is no pair."""
+        # Of equal keys the first row wins, and in it the first column: the smallest pair.
+        i = int(self.least.argmin())
+        return i, int(self.keys[i].argmin()), float(self.least[i])
 
     def run(self, alpha: float) -> Moments:
         """Merge while a pair is below alpha, and return the survivors."""
         limit = alpha if self.reach is None else np.inf
-        while self.least[i := int(self.least.argmin())] < limit:
-            # Of equal keys the first row wins, and in it the first column: the smallest pair (i, j).
-            self._merge(i, int(self.keys[i].argmin()))
+        i, j, key = self.closest()
+        while key < limit:
+            self.merge(i, j)
+            i, j, key = self.closest()
+        return self.survivors()
+
+    def survivors(self) -> Moments:
+        """Components that are left, in leaf order."""
         return Moments(self.counts[self.alive], self.means[self.alive], self.variances[self.alive])
 
-    def _keys_of(self, i: int) -> FloatArray:
-        """Keys (k,) of the pairs of component i; infinite for itself, the dead and pairs out of reach."""
-        steps = self.means - self.means[i]
-        distances = np.sqrt(np.einsum("ij,ij->i", steps, steps))
-        spreads = np.sqrt(self.variances)
-        # Coinciding means have ratio 0 even without spread; apart and without spread it is infinite.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.where(distances > 0, distances / (spreads + spreads[i]), 0.0)
-        keys = ratios if self.reach is None else np.where(ratios < self.reach, distances, np.inf)
-        keys[~self.alive] = np.inf
-        keys[i] = np.inf
-        return keys
-
-    def _merge(self, i: int, j: int) -> None:
+    def merge(self, i: int, j: int) -> None:
         """Put component j into component i, matching mean and variance, and renew the keys of i."""
         count = self.counts[i] + self.counts[j]
         wi, wj = self.counts[i] / count, self.counts[j] / count
         gap = self.means[j] - self.means[i]
         self.variances[i] = wi * self.variances[i] + wj * self.variances[j] + wi * wj * (gap @ gap) / len(gap)
+        self.spreads[i] = np.sqrt(self.variances[i])
         self.means[i] += wj * gap
         self.counts[i] = count
-        self.alive[j] = False
+        self.alive[j], self.means[j] = False, np.inf
 
-        # Rows whose least key may rise; i is one of them, as j was its best partner.
-        lost = self.alive & ((self.keys[:, i] == self.least) | (self.keys[:, j] == self.least))
+        keys = self._keys_of(np.array([i]))[0]
+        # Rows whose least key rises: their best partner was i or j, and is no longer. Row i is one of them.
+        lost = ((self.keys[i] == self.least) | (self.keys[j] == self.least)) & (keys > self.least)
+        self.keys[i] = self.keys[:, i] = keys
         self.keys[j] = self.keys[:, j] = np.inf
-        self.keys[i] = self.keys[:, i] = self._keys_of(i)
-        self.least = np.minimum(self.least, self.keys[i])
+        np.minimum(self.least, keys, out=self.least)
         self.least[lost] = self.keys[lost].min(axis=1)
         self.least[j] = np.inf
+
+    def _keys_of(self, rows: IntArray) -> FloatArray:
+        """Keys (b, k) of live components: infinite for themselves, the dead and those out of reach."""
+        steps = self.means - self.means[rows, None]
+        distances = np.sqrt(np.vecdot(steps, steps))
+        # Coinciding means have ratio 0 even without spread; apart and without spread it is infinite.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            keys: FloatArray = distances / (self.spreads + self.spreads[rows, None])
+        keys[distances == 0] = 0.0
+        if self.reach is not None:
+            keys = np.where(keys < self.reach, distances, np.inf)
+        keys[np.arange(len(rows)), rows] = np.inf
+        return keys

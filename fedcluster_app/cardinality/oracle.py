@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster_app.cardinality.asm import Count
+from fedcluster_app.cardinality.count import Candidate, Count, Fit, Rows, moments_of
+from fedcluster_app.cardinality.frame import frame_of
+from fedcluster_app.cardinality.selection import floor_of
 from fedcluster_app.errors import DataError
 from fedcluster_app.mixtures.types import FloatArray
 
@@ -31,29 +31,18 @@ def count_oracle(X: FloatArray, labels: NDArray[Any]) -> Count:
     Raises
     ------
     DataError
-        If there are no rows, or not one label per row.
+        If there are no rows, not one label per row, or X holds NaN or infinity.
     """
+    return fit_oracle(X, labels).count()
+
+
+def fit_oracle(X: FloatArray, labels: NDArray[Any]) -> Fit:
+    """:func:`count_oracle`, which describes the parameters, before it is mapped back from its frame."""
     if X.ndim != 2 or 0 in X.shape or labels.shape != X.shape[:1]:
         raise DataError(
             f"labels: expected one label for each row of a table, got shape {labels.shape} "
             f"for a table of shape {X.shape}"
         )
-    groups = [X[labels == label] for label in np.unique(labels)]
-    means = np.array([_mean(group) for group in groups])
-    return Count(
-        k=len(groups),
-        alpha=math.nan,
-        min_mass=0,
-        silhouette=math.nan,
-        weights=np.array([len(group) / len(X) for group in groups]),
-        means=means,
-        variances=np.array(
-            [float(((group - mean) ** 2).mean()) for group, mean in zip(groups, means, strict=True)]
-        ),
-        status="oracle",
-    )
-
-
-def _mean(rows: FloatArray) -> FloatArray:
-    """Mean (d,), exact when all rows are equal."""
-    return np.asarray(rows[0] + (rows - rows[0]).mean(axis=0))
+    frame = frame_of(X)
+    Y = frame.apply(X)
+    return Fit(frame, Candidate({}, moments_of(Rows(Y), labels)), floor_of(Y), "oracle")

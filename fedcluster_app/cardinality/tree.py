@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -33,10 +33,27 @@ class Moments:
 
 
 class Split(NamedTuple):
-    """An accepted split: which rows go to child 1 (n,), and the soft mass of the lighter child."""
+    """A way to split a component: which rows go to child 1 (n,), and what there is to decide by.
+
+    `mass` is the soft mass of the lighter child, `gain` and `penalty` are on the scale of the log-likelihood.
+    """
 
     first: BoolArray
     mass: float
+    gain: float
+    penalty: float
+
+    @property
+    def pays(self) -> bool:
+        """Is the gain above the penalty, with rows for both children? The minimum mass is judged apart."""
+        return self.gain > self.penalty and not self.first.all() and bool(self.first.any())
+
+
+class Criterion(Protocol):
+    """Proposes the split of one component: :func:`propose_split`, or another of its signature."""
+
+    def __call__(self, Y: FloatArray, squares: FloatArray, *, delta: float, em_steps: int) -> Split | None:
+        """Return the split, or None when there are no two halves."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +96,14 @@ class SplitTree:
         return Moments(m.counts[leaves], m.means[leaves], m.variances[leaves])
 
 
-def split_tree(X: FloatArray, min_mass: float, *, delta: float = 1.0, em_steps: int = 15) -> SplitTree:
+def split_tree(
+    X: FloatArray,
+    min_mass: float,
+    *,
+    delta: float = 1.0,
+    em_steps: int = 15,
+    criterion: Criterion | None = None,
+) -> SplitTree:
     """Split the rows of X until no split is accepted.
 
     Parameters
@@ -92,6 +116,9 @@ def split_tree(X: FloatArray, min_mass: float, *, delta: float = 1.0, em_steps: 
         Start of the two means, in standard deviations along the leading axis.
     em_steps : int, >= 1
         EM iterations of a split, always all of them.
+    criterion : Criterion, optional
+        Proposes and values splits: by default :func:`propose_split`, the published one;
+        :mod:`~fedcluster_app.cardinality.criteria` has others.
 
     Returns
     -------
@@ -105,6 +132,7 @@ def split_tree(X: FloatArray, min_mass: float, *, delta: float = 1.0, em_steps: 
     **Source**: Goyal, Tarun, Senapathi and Raman, arXiv:2609.36762, split step of ASM-S. Reconstructed: the
     maximum likelihood variance, soft masses in the mass test, hard assignment with the final parameters.
     """
+    propose = criterion or propose_split
     parents: list[int] = []
     masses: list[float] = []
     moments: list[tuple[int, FloatArray, float]] = []
@@ -113,7 +141,13 @@ def split_tree(X: FloatArray, min_mass: float, *, delta: float = 1.0, em_steps: 
     while pending:
         rows, parent = pending.pop()
         node = len(kept)
-        mean, variance, split = _examine(X[rows], min_mass, delta, em_steps)
+        mean, Y, squares = centred(X[rows])
+        variance = float(squares.sum()) / Y.size
+        split = None
+        if len(rows) >= 2 * min_mass and variance > NO_VARIANCE:
+            split = propose(Y, squares, delta=delta, em_steps=em_steps)
+        if split and not (split.pays and split.mass >= min_mass):
+            split = None
         parents.append(parent)
         masses.append(split.mass if split else 0.0)
         moments.append((len(rows), mean, variance))
@@ -129,24 +163,13 @@ def split_tree(X: FloatArray, min_mass: float, *, delta: float = 1.0, em_steps: 
     )
 
 
-def _examine(
-    Y: FloatArray, min_mass: float, delta: float, em_steps: int
-) -> tuple[FloatArray, float, Split | None]:
-    """Mean (d,), per-dimension variance and accepted split of one component's rows (n, d)."""
-    n, d = Y.shape
+def centred(rows: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean (d,) of a component's rows (n, d), the rows about it (n, d), and their squared norms (n,)."""
     # Subtracting a row first makes the variance of equal rows exactly zero.
-    origin = Y[0]
-    Y = Y - origin
+    Y = rows - rows[0]
     offset = Y.mean(axis=0)
     Y -= offset
-    squares = np.einsum("ij,ij->i", Y, Y)
-    variance = float(squares.sum()) / (n * d)
-    split = None
-    if n >= 2 * min_mass and variance > NO_VARIANCE:
-        split = split_component(Y, squares, delta=delta, em_steps=em_steps)
-    if split and split.mass < min_mass:
-        split = None
-    return origin + offset, variance, split
+    return rows[0] + offset, Y, np.einsum("ij,ij->i", Y, Y)
 
 
 def leading_axis(Y: FloatArray) -> tuple[float, FloatArray]:
@@ -175,7 +198,15 @@ class _Halves(NamedTuple):
 def split_component(
     Y: FloatArray, squares: FloatArray, *, delta: float = 1.0, em_steps: int = 15
 ) -> Split | None:
-    """Try to split one component: EM with two spherical halves, kept when its gain exceeds the BIC penalty.
+    """:func:`propose_split`, or None unless it pays."""
+    split = propose_split(Y, squares, delta=delta, em_steps=em_steps)
+    return split if split and split.pays else None
+
+
+def propose_split(
+    Y: FloatArray, squares: FloatArray, *, delta: float = 1.0, em_steps: int = 15
+) -> Split | None:
+    """Split one component by EM with two spherical halves, and value the split.
 
     The gain is the expected log-density of the rows under their half, less that under the one component;
     neither the mixing weights nor the entropy of the assignment enter it. With maximum likelihood variances
@@ -194,8 +225,7 @@ def split_component(
     Returns
     -------
     Split or None
-        None when the gain is not above the penalty, a half dies out, or all rows would go to one child. The
-        minimum mass is for the caller to judge.
+        None when a half dies out.
 
     Notes
     -----
@@ -214,12 +244,8 @@ def split_component(
         halves = step
     (n1, n2), (v1, v2) = halves.masses, halves.variances
     gain = -d / 2 * (n1 * math.log(v1 / variance) + n2 * math.log(v2 / variance))
-    if not gain > (d + 2) / 2 * math.log(n):
-        return None
     first = _log_odds(Y, squares, halves) > 0
-    if first.all() or not first.any():
-        return None
-    return Split(first, min(n1, n2))
+    return Split(first, min(n1, n2), gain, (d + 2) / 2 * math.log(n))
 
 
 def _log_odds(Y: FloatArray, squares: FloatArray, halves: _Halves) -> FloatArray:

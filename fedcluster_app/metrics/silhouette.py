@@ -61,17 +61,24 @@ def silhouette_from_distances(distances: FloatArray, labels: ArrayLike) -> Float
     Parameters
     ----------
     distances : array of shape (n, n)
-        Distances (not squared) with a zero diagonal.
+        Distances (not squared): symmetric, with a zero diagonal.
     labels : array of shape (n,)
         At least two different values.
 
     Returns
     -------
     array of shape (n,)
-        As `silhouette_samples`; one matrix product of cost O(n² k).
+        As `silhouette_samples`; cost O(n²), whatever the number of clusters.
     """
     codes, counts = _encode(labels)
-    return _widths(distances @ _membership(codes, counts.size), codes, counts)
+    by_cluster = np.argsort(codes, kind="stable")
+    ones = np.ones(codes.size)
+    sums = np.empty((counts.size, codes.size))
+    # Every row of the matrix is read once; a product with the membership matrix would cost O(n² k).
+    for cluster, end in enumerate(np.cumsum(counts)):
+        size = counts[cluster]
+        sums[cluster] = ones[:size] @ distances[by_cluster[end - size : end]]
+    return _widths(sums.T, codes, counts)
 
 
 def _encode(labels: ArrayLike) -> tuple[IntArray, IntArray]:

@@ -27,16 +27,18 @@ def log_densities(X: FloatArray, mixture: Mixture) -> FloatArray:
     **Source**: the normal density; full matrices through the inverse of their Cholesky factor, as in
     scikit-learn's ``GaussianMixture``. Cost O(n k d), for full matrices O(n k d²).
     """
-    mahalanobis, log_det = _MAHALANOBIS[mixture.kind](X, mixture.means, mixture.covariances)
-    constant = mixture.n_features * np.log(2.0 * np.pi) + log_det
-    result: FloatArray = -0.5 * (mahalanobis + constant)
+    result, log_det = _MAHALANOBIS[mixture.kind](X, mixture.means, mixture.covariances)
+    result += mixture.n_features * np.log(2.0 * np.pi) + log_det
+    result *= -0.5
     return result
 
 
 def log_joint(X: FloatArray, mixture: Mixture) -> FloatArray:
     """Log of weight times density, shape (n, k); -inf for components of weight 0."""
+    joint = log_densities(X, mixture)
     with np.errstate(divide="ignore"):
-        return log_densities(X, mixture) + np.log(mixture.weights)
+        joint += np.log(mixture.weights)
+    return joint
 
 
 def logsumexp(a: FloatArray, axis: int = -1) -> FloatArray:
@@ -81,7 +83,9 @@ def responsibilities(X: FloatArray, mixture: Mixture) -> tuple[FloatArray, Float
 
 
 def _spherical(X: FloatArray, means: FloatArray, variances: FloatArray) -> tuple[FloatArray, FloatArray]:
-    return squared_distances(X, means) / variances, means.shape[1] * np.log(variances)
+    mahalanobis = squared_distances(X, means)
+    mahalanobis /= variances
+    return mahalanobis, means.shape[1] * np.log(variances)
 
 
 def _diagonal(X: FloatArray, means: FloatArray, variances: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcluster_app.mixtures.types import FloatArray
+from fedcluster_app.mixtures.types import FloatArray, IntArray
 
 # Below this share of |x|² + |y|² the expansion has lost about six of its sixteen digits.
 _CANCELLED = 1e-6
+# Entries that are worked on at a time: 1 MB, which stays in the cache.
+_BLOCK = 1 << 17
 
 
 def squared_distances(X: FloatArray, Y: FloatArray) -> FloatArray:
@@ -32,13 +34,24 @@ def squared_distances(X: FloatArray, Y: FloatArray) -> FloatArray:
     """
     origin = Y.mean(axis=0)
     Xc, Yc = X - origin, Y - origin
-    scale = np.einsum("ij,ij->i", Xc, Xc)[:, None] + np.einsum("ij,ij->i", Yc, Yc)
-    squared: FloatArray = Xc @ (-2.0 * Yc.T)
-    squared += scale
-    scale *= _CANCELLED
-    cancelled = squared <= scale
-    for j in np.flatnonzero(cancelled.any(axis=0)):
-        rows = np.flatnonzero(cancelled[:, j])
-        difference = X[rows] - Y[j]
-        squared[rows, j] = np.einsum("ij,ij->i", difference, difference)
+    x, y = np.einsum("ij,ij->i", Xc, Xc)[:, None], np.einsum("ij,ij->i", Yc, Yc)
+    products = -2.0 * Yc.T
+    squared: FloatArray = np.empty((len(X), len(Y)))
+    step = max(1, _BLOCK // len(Y))
+    for start in range(0, len(X), step):
+        rows = slice(start, start + step)
+        block = np.matmul(Xc[rows], products, out=squared[rows])
+        scale = x[rows] + y
+        block += scale
+        scale *= _CANCELLED
+        _recompute(block, np.flatnonzero(block <= scale), X[rows], Y)
     return squared
+
+
+def _recompute(squared: FloatArray, entries: IntArray, X: FloatArray, Y: FloatArray) -> None:
+    """Set some entries, numbered along the rows, of squared distances (n, k) from the differences."""
+    step = max(1, _BLOCK // X.shape[1])
+    for start in range(0, len(entries), step):
+        i, j = np.divmod(entries[start : start + step], len(Y))
+        difference = X[i] - Y[j]
+        squared[i, j] = np.einsum("ij,ij->i", difference, difference)

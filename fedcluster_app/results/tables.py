@@ -52,13 +52,13 @@ def report(outcome: Outcome) -> str:
         f"K̂ = {outcome.k_hat} global clusters (at least {low} = max K_g, at most {high} = sum K_g)",
     ]
     lines += [
-        f"{text}: {_number(outcome.scores[name])}"
+        f"{text}: {_text(outcome.scores[name])}"
         for name, text in _LABEL_FREE.items()
         if name in outcome.scores
     ]
     if "ari" in outcome.scores:
         lines.append("against the true classes, which this data set happens to have:")
-        found = {name: _number(score) for name, score in outcome.scores.items()}
+        found = {name: _text(score) for name, score in outcome.scores.items()}
         lines += [
             f"  {text}: ARI {found[f'{prefix}ari']}, NMI {found[f'{prefix}nmi']}"
             for prefix, text in (
@@ -78,8 +78,7 @@ def site_table(outcome: Outcome) -> str:
     keys = {
         "k_g": "K_g",
         "k_counted": "counted",
-        "merge_ratio": "merge ratio",
-        "min_mass": "min mass",
+        "chosen": "chosen",
         "held_out_silhouette": "held-out sil.",
         "simplified_silhouette": "simplified sil.",
     }
@@ -89,7 +88,7 @@ def site_table(outcome: Outcome) -> str:
         [
             site.name,
             str(site.rows),
-            *(_number(site.details.get(key)) for key in shown),
+            *(_text(site.details.get(key)) for key in shown),
             size(site.bytes_down),
             size(site.bytes_up),
             site.status,
@@ -112,9 +111,11 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _number(value: Any) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+def _text(value: Any) -> str:
+    if value is None or value == {} or (isinstance(value, float) and math.isnan(value)):
         return "-"
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={_text(item)}" for name, item in value.items())
     return str(value) if isinstance(value, int) else f"{value:.3f}".rstrip("0").rstrip(".")
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from fedcluster_app.cardinality.asm import Count, count_asm
-from fedcluster_app.cardinality.oracle import count_oracle
-from fedcluster_app.cardinality.selection import ALPHAS, MIN_MASSES
+from typing import Any
+
+from fedcluster_app.cardinality.asm import ALPHAS, MIN_MASSES
+from fedcluster_app.cardinality.count import Count
+from fedcluster_app.cardinality.registry import ESTIMATORS
+from fedcluster_app.config import RunConfig
 from fedcluster_app.errors import DataError
 from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.site import Site
@@ -18,19 +21,25 @@ def count(site: Site, X: FloatArray) -> Count:
     DataError
         If the oracle is asked at a site without labels, or at a real site.
     """
-    if site.config.estimator == "oracle":
-        labels = site.table.labels
-        if labels is None or not site.virtual:
-            raise DataError(
-                f"site {site.name!r}: estimator 'oracle' reads the true classes, which only simulations with "
-                "labels have; use estimator='asm'"
-            )
-        return count_oracle(X, labels)
-    asm = site.config.asm
-    return count_asm(
-        X,
-        site.rng("count"),
-        alphas=asm.merge_ratios or ALPHAS,
-        min_masses=asm.min_masses or MIN_MASSES,
-        order=asm.order,
-    )
+    estimator = ESTIMATORS[site.config.estimator]
+    if not estimator.needs_labels:
+        return estimator.load()(X, site.rng("count"), **_options(site.config))
+    labels = site.table.labels
+    if labels is None or not site.virtual:
+        raise DataError(
+            f"site {site.name!r}: estimator {estimator.name!r} reads the true classes, which only "
+            "simulations with labels have; use estimator='asm'"
+        )
+    return estimator.load()(X, labels)
+
+
+def _options(config: RunConfig) -> dict[str, Any]:
+    """Return the settings of the estimators that have some; the others have their own grid."""
+    if config.estimator != "asm":
+        return {}
+    asm = config.asm
+    return {
+        "alphas": asm.merge_ratios or ALPHAS,
+        "min_masses": asm.min_masses or MIN_MASSES,
+        "order": asm.order,
+    }

@@ -21,7 +21,6 @@ def answer(site: Site, ask: AskHello) -> Hello:
         rows=table.n_rows,
         columns=table.columns,
         partitions=site.node.num_partitions if site.virtual else 0,
-        labelled=table.labels is not None,
         mean=moments.means[0] if moments else None,
         scatter=moments.scatters[0] if moments and not full else None,
         scatter_triangle=lower_triangle(moments.scatters[0]) if moments and full else None,

@@ -22,7 +22,7 @@ def answer(site: Site, ask: AskLabels) -> Labelled:
     found = cluster_labels(X, clusters)
     write_labels(site.labels_path, found)
     if len(X) < site.min_count:
-        return Labelled(len(X), None, None, None, None, (), None, None)
+        return Labelled(None, None, None, None, (), None, None)
 
     sums = score_sums(X, found, ask.means)
     large = disclosure.large_enough(sums.rows, site.min_count)
@@ -31,7 +31,6 @@ def answer(site: Site, ask: AskLabels) -> Labelled:
     )
     names, table, own_table = _class_counts(site, found, own, clusters.n_components)
     return Labelled(
-        rows=len(X),
         counts=np.where(large, sums.rows, 0),
         within=np.where(large, sums.within, 0.0),
         distances=np.where(large, sums.distance, 0.0),

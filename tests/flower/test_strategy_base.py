@@ -134,7 +134,6 @@ def greeting(node: Mapping[str, Any]) -> Hello:
         "rows": 10,
         "columns": ("x", "y"),
         "partitions": 0,
-        "labelled": False,
         "mean": np.zeros(d),
         "scatter": np.full(d, 10.0),
         "scatter_triangle": None,
@@ -279,7 +278,7 @@ def test_a_site_that_fails_is_named_with_the_reason(fault: Any, reason: str) -> 
     assert strategy.outcome.k_hat == 2
     assert strategy.trace[1].failed == {"ann": reason}
     assert strategy.trace[1].answered == ("bo",)
-    assert status_of(strategy) == {"ann": "missed upload (exchange 2)", "bo": "ok"}
+    assert status_of(strategy) == {"ann": f"missed upload: {reason}", "bo": "ok"}
 
 
 def test_a_site_that_is_silent_is_late_when_the_time_is_up() -> None:
@@ -288,7 +287,7 @@ def test_a_site_that_is_silent_is_late_when_the_time_is_up() -> None:
     assert strategy.outcome.k_hat == 3
     assert strategy.trace[1].late == ("bo",)
     assert strategy.trace[1].failed == {}
-    assert status_of(strategy) == {"ann": "ok", "bo": "missed upload (exchange 2)"}
+    assert status_of(strategy) == {"ann": "ok", "bo": "missed upload: no answer in time"}
 
 
 def test_an_answer_of_the_wrong_kind_or_size_is_a_failure() -> None:
@@ -358,11 +357,13 @@ def test_replies_of_strangers_are_ignored() -> None:
     grid.push_messages(letters)
     replies = list(grid.pull_messages([letter.metadata.message_id for letter in letters]))
     exchange = Exchange("upload", asks, {AskSummaries: Summaries})
-    # 102 is in nobody's book; cy (103) was not asked.
-    answers = sort_answers(exchange, replies, {101: "ann", 103: "cy"})
+    # Nobody sent the second letter, and cy was not asked.
+    answers = sort_answers(
+        exchange, replies, {letters[0].metadata.message_id: "ann", letters[2].metadata.message_id: "cy"}
+    )
     assert list(answers.values) == ["ann"]
-    assert answers.failed == {}
-    assert answers.late == ("bo",)
+    assert answers.failed == {"bo": "site 'bo': the question could not be delivered to its node"}
+    assert answers.late == ()
     assert list(answers.bytes_up) == ["ann"]
 
 
@@ -400,10 +401,14 @@ def test_most_sites_decide_on_the_columns() -> None:
 def test_without_a_majority_on_columns_the_run_stops() -> None:
     strategy, grid = federation("ann", {"site": "bo", "columns": ("x", "y", "z")})
     with pytest.raises(
-        RunError, match="'bo' has 3 columns, expected 2: 'z' is not expected as at site 'ann'"
+        RunError, match=r"bo: .* has 3 columns, expected 2: 'z' is not expected as at site 'ann'"
     ):
         strategy.start(grid)
-    assert strategy.outcome.status.startswith("failed: sites do not agree on columns")
+    assert (
+        "ann: sites do not agree on columns, and no list is that of most sites; bo:"
+        in strategy.outcome.status
+    )
+    assert list(status_of(strategy)) == ["ann", "bo"]
     assert len(grid.sent) == 2  # the greeting alone
 
 
@@ -528,7 +533,7 @@ def test_waiting_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     config = settings(join_timeout=30.0)
     strategy, grid = federation(*virtual("a", "b", "c"), grid=Slow, config=config, say=said.append)
     strategy.start(grid)
-    assert "waiting for sites: 2 registered, 2 answered, 3 awaited" in said
+    assert "waiting for sites: 2 registered, 2 answered, of 3" in said
 
 
 def test_all_silent_is_a_plain_status() -> None:
@@ -536,8 +541,7 @@ def test_all_silent_is_a_plain_status() -> None:
     with pytest.raises(RunError):
         strategy.start(grid)
     assert strategy.outcome.status == (
-        "failed: 0 sites can take part (min-sites=0, quorum=1); 2 nodes registered, 2 never answered. "
-        "Start the sites first."
+        "failed: 0 sites can take part (min-sites=0, quorum=1); 2 nodes registered, 2 never answered."
     )
 
 

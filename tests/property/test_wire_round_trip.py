@@ -21,7 +21,9 @@ every_kind = pytest.mark.parametrize("name", KINDS)
 
 def scalars(spec: ScalarSpec, classes: int) -> st.SearchStrategy[Any]:
     if spec.kind is tuple:
-        return st.lists(st.text(), min_size=classes, max_size=classes).map(tuple)
+        # Some tuples must be settings, and all may look like them.
+        settings = st.text().map(lambda name: f"{name}=1.5")
+        return st.lists(settings, min_size=classes, max_size=classes).map(tuple)
     if spec.kind is float:
         finite = st.floats(min_value=spec.low, allow_nan=False, allow_infinity=False)
         return finite | st.just(np.nan) if spec.missing else finite

@@ -9,6 +9,8 @@ from scipy.stats import norm
 from sklearn.metrics import silhouette_score
 from sklearn.mixture import GaussianMixture
 
+from fedcluster_app.cardinality.asm import asm_cells, fit_cells
+from fedcluster_app.cardinality.count import Rows
 from fedcluster_app.cardinality.merge import merge_path
 from fedcluster_app.cardinality.selection import select
 from fedcluster_app.cardinality.tree import Moments, split_component, split_tree
@@ -184,24 +186,24 @@ def test_selection_equals_a_fresh_fit_and_score_per_cell(seed, order):
     rng = np.random.default_rng(seed)
     X = rng.permutation(random_table(seed))
     held_out, train = np.split(X, [len(X) // 5])
-    alphas, min_masses = [0.5, 1.0, 1.25, 1.5, 2.0, 3.0], [5, 10, 20]
-    chosen = select(train, held_out, alphas=alphas, min_masses=min_masses, order=order)
+    cells = asm_cells([0.5, 1.0, 1.25, 1.5, 2.0, 3.0], [5, 10, 20])
+    chosen = select(
+        Rows(train), Rows(held_out), cells, lambda rows, cells: fit_cells(rows.X, cells, order=order)
+    )
     best = None
-    for t, min_mass in enumerate(min_masses):
-        for a, alpha in enumerate(alphas):
-            leaves = split_tree(train, min_mass).leaf_moments(min_mass)
-            parts = naive_merge(leaves, alpha, order)
-            joint = np.stack(
-                [np.log(n / len(train)) + log_density(held_out, m, v) for n, m, v in parts], axis=1
-            )
-            labels = joint.argmax(axis=1)
-            scored = len(parts) <= max(2, len(held_out) / 2) and len(np.unique(labels)) > 1
-            score = silhouette_score(held_out, labels) if scored else -1.0
-            assert chosen.counts[t, a] == len(parts)
-            assert chosen.scores[t, a] == pytest.approx(score, abs=1e-9)
-            # Equal partitions have scores that differ by rounding only.
-            key = (round(score, 9), -len(parts), alpha, min_mass)
-            if best is None or key > best[0]:
-                best = key, parts
-    assert (round(chosen.score, 9), -len(chosen.components.counts), chosen.alpha, chosen.min_mass) == best[0]
-    assert_same_components(as_parts(chosen.components), best[1])
+    for cell, count, ours in zip(cells, chosen.counts, chosen.scores, strict=True):
+        leaves = split_tree(train, cell["min_mass"]).leaf_moments(cell["min_mass"])
+        parts = naive_merge(leaves, cell["alpha"], order)
+        joint = np.stack([np.log(n / len(train)) + log_density(held_out, m, v) for n, m, v in parts], axis=1)
+        labels = joint.argmax(axis=1)
+        scored = len(parts) <= max(2, len(held_out) / 2) and len(np.unique(labels)) > 1
+        score = silhouette_score(held_out, labels) if scored else -1.0
+        assert count == len(parts)
+        assert ours == pytest.approx(score, abs=1e-9)
+        # Equal partitions have scores that differ by rounding only.
+        key = (round(score, 9), -len(parts), cell["alpha"], cell["min_mass"])
+        if best is None or key > best[0]:
+            best = key, cell, parts
+    assert chosen.candidate.chosen == best[1]
+    assert chosen.score == pytest.approx(best[0][0], abs=1e-9)
+    assert_same_components(as_parts(chosen.candidate.components), best[2])

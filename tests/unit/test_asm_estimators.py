@@ -66,8 +66,8 @@ def test_selected_model_is_the_scored_fit_of_the_function():
     count = count_asm(X, np.random.default_rng(3))
     assert (model.n_components_, model.best_alpha_, model.best_min_mass_) == (
         count.k,
-        count.alpha,
-        count.min_mass,
+        count.chosen["alpha"],
+        count.chosen["min_mass"],
     )
     assert model.best_score_ == count.silhouette == model.grid_scores_.max()
     assert model.grid_scores_.shape == model.grid_n_components_.shape == (4, 9)

@@ -14,6 +14,7 @@ from flwr.client import NumPyClient
 
 import fedcluster_app.site as site_module
 from fedcluster_app import __version__
+from fedcluster_app.cardinality import asm
 from fedcluster_app.client import SiteClient
 from fedcluster_app.data.readers import read_table
 from fedcluster_app.data.scaling import Scaling, symmetric_matrix
@@ -37,7 +38,6 @@ from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.packing import flatten, listed, unflatten, unlisted
 from fedcluster_app.results.model import Model
 from fedcluster_app.site import file_stem
-from fedcluster_app.steps import count as count_step
 from fedcluster_app.steps import fedgem as fedgem_step
 from fedcluster_app.transport import Memory
 from fedcluster_app.wire import Payload, decode, encode
@@ -146,7 +146,7 @@ def test_a_real_site_introduces_itself(real: Callable[..., Context]) -> None:
     X, labels = blobs(20, 30)
     said = hello(real(X, labels))
     assert (said.site, said.version, said.rows, said.columns) == ("ward", __version__, 50, ("a", "b"))
-    assert (said.partitions, said.labelled) == (0, True)
+    assert said.partitions == 0
     np.testing.assert_allclose(said.mean, X.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(said.scatter, ((X - X.mean(axis=0)) ** 2).sum(axis=0), rtol=1e-12)
     assert said.scatter_triangle is None
@@ -155,7 +155,7 @@ def test_a_real_site_introduces_itself(real: Callable[..., Context]) -> None:
 def test_a_virtual_site_introduces_itself(virtual: Callable[..., Context]) -> None:
     said = hello(virtual(*blobs(20, 30)))
     assert (said.site, said.rows, said.columns) == ("site-00", 50, ("x0", "x1"))
-    assert (said.partitions, said.labelled) == (1, True)
+    assert said.partitions == 1
 
 
 def test_second_moments_are_full_only_when_axes_will_be_taken(real: Callable[..., Context]) -> None:
@@ -192,8 +192,8 @@ def test_a_site_from_hello_to_labels(
     assert (started.k_counted, started.means.shape, started.radii.shape) == (3, (3, 2), (3,))
     assert started.spread == pytest.approx(np.sqrt(X.var(axis=0).mean()))
     assert started.collapse_ratio == pytest.approx(np.linalg.eigvalsh(np.cov(X.T, bias=True))[-1])
-    assert (started.min_mass > 0) == (kind == "real")
-    assert np.isnan(started.silhouette) == np.isnan(started.merge_ratio) == (kind == "virtual")
+    assert list(started.choices()) == (["alpha", "min_mass"] if kind == "real" else [])
+    assert np.isnan(started.silhouette) == (kind == "virtual")
     balls = fit(where, AskFedGEMRound(1, started.means), FedGEMBalls)
     end = fit(where, AskFedGEMEnd(balls.means), FedGEMEnd)
     assert sorted(end.counts.tolist()) == [20, 30, 40]
@@ -208,7 +208,7 @@ def test_a_site_from_hello_to_labels(
     )
     expected = found.predict(X)
     sums = score_sums(X, expected, CENTERS[:3])
-    assert (rows, said.rows, loss) == (90, 90, pytest.approx(sums.within.sum() / 90))
+    assert (rows, loss) == (90, pytest.approx(sums.within.sum() / 90))
     for got, wanted in (
         (said.counts, sums.rows),
         (said.within, sums.within),
@@ -247,7 +247,7 @@ def test_a_start_from_the_counted_means(virtual: Callable[..., Context]) -> None
     X, labels = blobs(40, 30)
     where = virtual(X, labels, estimator="asm", asm_merge_ratio=3.0, asm_min_mass=10, init="asm-means")
     started = start(where)
-    assert (started.k_counted, started.merge_ratio, started.min_mass) == (2, 3.0, 10)
+    assert (started.k_counted, started.chosen) == (2, ("alpha=3.0", "min_mass=10"))
     assert np.isnan(started.silhouette)
     truth = np.array([X[labels == label].mean(axis=0) for label in range(2)])
     np.testing.assert_allclose(started.means[np.argsort(started.means[:, 0])], truth, atol=1e-6)
@@ -301,7 +301,6 @@ def test_a_site_without_true_classes_counts_none(real: Callable[..., Context]) -
     where.node_config["data-path"] = str(Path(str(where.node_config["data-path"])).with_name("bare.csv"))
     np.savetxt(where.node_config["data-path"], X, delimiter=",", header="a,b", comments="")
     where.node_config["label-column"] = ""
-    assert not hello(where).labelled
     _, _, said = evaluate(where, ask_labels(CENTERS[:2], own=[1, 0]))
     assert (said.class_names, said.contingency, said.own_contingency) == ((), None, None)
     assert said.counts.tolist() == [20, 30]
@@ -319,18 +318,18 @@ def test_settings_reach_the_arithmetic(
 
         return call
 
-    monkeypatch.setattr(count_step, "count_asm", noted("count", count_step.count_asm))
+    monkeypatch.setattr(asm, "count_asm", noted("count", asm.count_asm))
     monkeypatch.setattr(fedgem_step, "initial_means", noted("init", fedgem_step.initial_means))
     monkeypatch.setattr(fedgem_step, "client_step", noted("step", fedgem_step.client_step))
     X, labels = blobs(40, 30)
-    asm = {"estimator": "asm", "asm_order": "distance", "asm_merge_ratio": "2,3", "asm_min_mass": "9,4"}
-    fedgem = {"init": "kmeans++", "fedgem_radius": "gem", "fedgem_local_steps": 3}
-    start(virtual(X, labels, **asm, **fedgem))
+    count = {"estimator": "asm", "asm_order": "distance", "asm_merge_ratio": "2,3", "asm_min_mass": "9,4"}
+    fedgem = {"init": "kmeans++", "fedgem_radius": "gem", "fedgem_local_steps": 3, "fedgem_variance": "unit"}
+    start(virtual(X, labels, **count, **fedgem))
     del used["count"]["last"], used["step"]["last"]
     assert used == {
         "count": {"alphas": (2.0, 3.0), "min_masses": (4, 9), "order": "distance"},
         "init": {"last": "kmeans++"},
-        "step": {"radius_rule": "gem", "local_steps": 3},
+        "step": {"variance": 1.0, "radius_rule": "gem", "local_steps": 3},
     }
 
 
@@ -407,13 +406,15 @@ def test_a_component_that_shrinks_is_sent_as_it_last_was(virtual: Callable[..., 
     np.testing.assert_array_equal(gone.means[1], back.means[1])
 
 
-def test_summaries_of_too_few_rows_are_zero(virtual: Callable[..., Context], steps: list[Any]) -> None:
+def test_rows_of_too_small_a_component_count_to_the_others(
+    virtual: Callable[..., Context], steps: list[Any]
+) -> None:
     rng = np.random.default_rng(3)
     X = np.vstack([0.3 * rng.normal(size=(60, 2)), [[4.0, 0.1], [4.0, -0.1], [4.1, 0.0]]])
     where = virtual(X, np.zeros(63, dtype=np.int64))
     # Between the two groups: soft mass enough, but few rows are nearest to it.
     means = np.array([[0.0, 0.0], [2.0, 0.0]])
-    Memory(where).save(FedGEMMemory(np.zeros(2), np.ones(2), None, None, means))
+    Memory(where).save(FedGEMMemory(np.zeros(2), np.ones(2), None, None, means, 1.0))
     end = fit(where, AskFedGEMEnd(means), FedGEMEnd)
     assert steps[-1].mass.min() > 5
     assert end.means.shape == (2, 2)
@@ -421,12 +422,45 @@ def test_summaries_of_too_few_rows_are_zero(virtual: Callable[..., Context], ste
     few, many = np.argsort(np.bincount(nearest, minlength=2))
     assert 0 < np.bincount(nearest)[few] < 5
     assert (end.counts[few], end.scatters[few], end.centers[few].tolist()) == (0, 0.0, [0.0, 0.0])
-    rows = X[nearest == many]
-    assert end.counts[many] == len(rows)
-    np.testing.assert_allclose(end.centers[many], rows.mean(axis=0), rtol=1e-12)
+    # All rows are in: what was left out could be had as the difference to the site's totals.
+    assert end.counts[many] == len(X)
+    np.testing.assert_allclose(end.centers[many], X.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(
-        end.scatters[many], np.square(rows - rows.mean(axis=0)).sum(axis=1).mean(), rtol=1e-12
+        end.scatters[many], np.square(X - X.mean(axis=0)).sum(axis=1).mean(), rtol=1e-12
     )
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_summaries_are_of_all_rows(seed: int, virtual: Callable[..., Context]) -> None:
+    rng = np.random.default_rng(seed)
+    X, labels = rng.normal(size=(60, 2)) * 3, rng.integers(12, size=60)
+    where = virtual(X, labels, min_count=6)
+    end = fit(where, AskFedGEMEnd(start(where).means), FedGEMEnd)
+    assert end.counts.sum() == 60
+    assert end.counts[end.counts > 0].min() >= 6
+
+
+def test_a_site_takes_its_own_variance_where_it_is_smaller(
+    virtual: Callable[..., Context], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[float] = []
+    real_step = fedgem_step.client_step
+
+    def noted(*args: Any, variance: float, **options: Any) -> Any:
+        taken.append(variance)
+        return real_step(*args, variance=variance, **options)
+
+    monkeypatch.setattr(fedgem_step, "client_step", noted)
+    X, labels = blobs(400, 300)
+    for scale, variance in ((0.1, 0.01), (10.0, 1.0)):
+        where = virtual(X * scale, labels)
+        begun = start(where)
+        fit(where, AskFedGEMRound(1, begun.means), FedGEMBalls)
+        assert taken[-2:] == [pytest.approx(variance, rel=0.1)] * 2
+    start(virtual(X * 0.1, labels, fedgem_variance="unit"))
+    assert taken[-1] == 1.0
+    start(virtual(np.ones((20, 2)), np.zeros(20, dtype=np.int64)))
+    assert taken[-1] == 1e-6
 
 
 def test_scores_of_too_few_rows_are_zero(real: Callable[..., Context]) -> None:
@@ -449,7 +483,7 @@ def test_a_site_with_too_few_rows_only_receives(
     reason = refusal(where, START)
     assert reason.endswith(f"has {rows} rows, fewer than min-count=5; it only receives")
     loss, count, labelled = evaluate(where, ask_labels(CENTERS[:2], own=[0, 1]))
-    assert (loss, count, labelled.rows) == (0.0, rows, rows)
+    assert (loss, count) == (0.0, rows)
     assert set(encode(labelled).arrays) == set()
     assert labelled.class_names == ()
     if kind == "virtual":
@@ -634,7 +668,7 @@ def test_a_file_that_changes_is_read_again(real: Callable[..., Context], reads: 
     fit(where, START, FedGEMStart)
     os.utime(path, ns=(2, 2))
     write_csv(Path(path), *blobs(15, 26))
-    assert evaluate(where, ask_labels(CENTERS[:2]))[2].rows == 41
+    assert evaluate(where, ask_labels(CENTERS[:2]))[1] == 41
     assert len(reads) == 3
 
 

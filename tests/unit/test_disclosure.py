@@ -67,7 +67,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def test_a_line_has_every_field(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "down" / "ledger.jsonl"
     means, radii = np.arange(6.0).reshape(3, 2), np.array([0.5, 0.0, 2.0])
-    start = FedGEMStart(4, float("nan"), 0, 0.25, 1.0, 2.0, means, radii)
+    start = FedGEMStart(4, ("alpha=1.5", "min_mass=10"), float("nan"), 1.0, 2.0, means, radii)
     payload = encode(start)
     Ledger(path).record(payload, run_id=2**63 + 1, site="Nørd, å", rows=31, min_count=5)
     (line,) = lines(path)
@@ -83,9 +83,8 @@ def test_a_line_has_every_field(tmp_path: Path) -> None:
             "wire": 1,
             "kind": "fedgem.start",
             "k_counted": 4,
-            "merge_ratio": None,
-            "min_mass": 0,
-            "silhouette": 0.25,
+            "chosen": '["alpha=1.5", "min_mass=10"]',
+            "silhouette": None,
             "spread": 1.0,
             "collapse_ratio": 2.0,
         },

@@ -165,9 +165,9 @@ def test_bic_floors_the_variance_of_constant_rows():
     assert result.k_hat == 2
 
 
-def test_two_of_three_means_at_one_point_are_no_collapse():
-    result = grouping({"a": components([[0.0], [0.0], [9.0]])}, 1.0)
-    assert result.collapsed == ()
+def test_two_of_three_means_at_one_point_are_a_collapse():
+    result = grouping({"a": components([[0.0], [0.0], [9.0]]), "b": components([[0.0], [9.0]])}, 1.0)
+    assert result.collapsed == ("a",)
 
 
 def test_site_without_components_has_no_labels():

@@ -169,7 +169,12 @@ def record(number: int = 1, **changes: Any) -> ExchangeRecord:
 
 
 def outcome(**changes: Any) -> Outcome:
-    details = {"k_g": 3, "k_counted": 4, "merge_ratio": 1.25, "min_mass": 20, "held_out_silhouette": 0.5}
+    details = {
+        "k_g": 3,
+        "k_counted": 4,
+        "chosen": {"alpha": 1.25, "min_mass": 20.0},
+        "held_out_silhouette": 0.5,
+    }
     made = Outcome(
         status=FINISHED,
         k_hat=3,
@@ -177,7 +182,7 @@ def outcome(**changes: Any) -> Outcome:
         model=model(),
         sites=(
             SiteResult("a", "ok", 120, 1500, 20, details),
-            SiteResult("bee", "receives only", 2, 900, 10, {"merge_ratio": math.nan}),
+            SiteResult("bee", "receives only", 2, 900, 10, {"held_out_silhouette": math.nan}),
         ),
         scores={"simplified_silhouette": 0.4, "davies_bouldin": math.nan},
         details={"movement": math.inf, "path": [{"v": 0.0, "bic": math.nan}]},
@@ -215,7 +220,7 @@ def test_a_run_folder_has_the_whole_run(tmp_path: Path) -> None:
         "bytes_up": 20,
         **outcome().sites[0].details,
     }
-    assert summary["sites"][1]["merge_ratio"] is None
+    assert summary["sites"][1]["held_out_silhouette"] is None
     assert summary["scores"] == {"simplified_silhouette": 0.4, "davies_bouldin": None}
     assert summary["details"] == {"movement": None, "path": [{"v": 0.0, "bic": None}]}
     assert summary["config"] == as_run_config(config)
@@ -289,9 +294,9 @@ def test_columns_are_aligned() -> None:
 
 def test_the_table_shows_what_the_method_said() -> None:
     assert site_table(outcome()) == (
-        "site  rows  K_g  counted  merge ratio  min mass  held-out sil.    down    up  status\n"
-        "a      120    3        4         1.25        20            0.5  1.5 kB  20 B  ok\n"
-        "bee      2    -        -            -         -              -   900 B  10 B  receives only"
+        "site  rows  K_g  counted                  chosen  held-out sil.    down    up  status\n"
+        "a      120    3        4  alpha=1.25 min_mass=20            0.5  1.5 kB  20 B  ok\n"
+        "bee      2    -        -                       -              -   900 B  10 B  receives only"
     )
     assert site_table(Outcome("failed: x")) == "site  rows  down  up  status"
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,7 +28,7 @@ from fedcluster_app.wire import (
 )
 
 SIZES = {"d": 3, "t": 6, "q": 2, "f": 2, "k": 4, "m": 5, "c": 3}
-SCALARS = {str: "text", int: 3, float: 0.5, bool: True, tuple: ("a", "b", "c")}
+SCALARS = {str: "text", int: 3, float: 0.5, bool: True, tuple: ("a=1", "b=2", "c=3")}
 
 
 def example(kind: type) -> Any:
@@ -205,6 +206,22 @@ def test_a_missing_silhouette_is_nan_and_nothing_else() -> None:
     assert np.isnan(decode(payload, FedGEMStart, sender="a").silhouette)
 
 
+@pytest.mark.parametrize("text", ["alpha", "alpha=", "alpha=large", "alpha=nan", "alpha=1e999", "=="])
+def test_a_choice_that_is_no_number_is_refused(text: str) -> None:
+    payload = encode(example(FedGEMStart))
+    payload.scalars["chosen"] = json.dumps(["tau=5", text])
+    assert failure(payload, FedGEMStart) == (
+        f"site 'a': fedgem.start.chosen: expected name=number, got {('tau=5', text)!r}"
+    )
+
+
+def test_choices_are_read_by_name() -> None:
+    payload = encode(example(FedGEMStart))
+    payload.scalars["chosen"] = json.dumps(["alpha=1.5", "min_mass=10", "p=1e-04"])
+    started = decode(payload, FedGEMStart, sender="a")
+    assert started.choices() == {"alpha": 1.5, "min_mass": 10.0, "p": 0.0001}
+
+
 def test_a_letter_stands_for_one_size_throughout() -> None:
     payload = encode(example(FedGEMBalls))
     payload.arrays["radii"] = np.ones(3)
@@ -364,7 +381,7 @@ def test_optional_parts_that_are_gone_are_forgotten() -> None:
     memory = Memory(Context(1, 2, {}, RecordDict(), {}))
     full = example(messages.FedGEMMemory)
     memory.save(full)
-    memory.save(messages.FedGEMMemory(full.center, full.scale, None, None, full.released))
+    memory.save(messages.FedGEMMemory(full.center, full.scale, None, None, full.released, 1.0))
     kept = memory.load(messages.FedGEMMemory)
     assert kept is not None
     assert kept.components is kept.score_scale is None
