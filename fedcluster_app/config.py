@@ -100,7 +100,7 @@ class RunConfig:
 
     method: str = key("method", "fedgem", "how local clusters are reconciled")
     estimator: Literal["asm", "xmeans", "gmeans", "dirichlet", "kmeans-silhouette", "consensus", "oracle"] = (
-        key("estimator", "asm", "how a site counts its clusters; oracle needs labels")
+        key("estimator", "consensus", "how a site counts its clusters; oracle needs labels")
     )
     init: Literal["kmeans", "kmeans++", "asm-means", "asm-count"] = key(
         "init",

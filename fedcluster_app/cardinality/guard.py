@@ -14,6 +14,9 @@ SCORES, MIN_MASS = 3, 5
 #: Leaves nearer than this, as a separation ratio, are one cluster: it is just less than the 0.8 of the halves
 #: of a round one, and leaves cut from the middle and the tails of a cluster lie nearer still.
 NEAR = 0.75
+#: With fewer rows a single leaf says nothing: six clusters of the critical size in three scores, 35 rows each,
+#: need as many before they can be told apart.
+ENOUGH_ROWS = 200
 
 
 def principal_scores(X: FloatArray, scores: int) -> FloatArray:
@@ -49,11 +52,15 @@ def score_tree(X: FloatArray, scores: int = SCORES, min_mass: float = MIN_MASS) 
 def is_one_cluster(X: FloatArray) -> bool:
     """Whether the leaves of :func:`score_tree` are one, or merge to one below a ratio of 0.75.
 
+    Never of fewer than 200 rows: there the tree cannot tell one cluster from several small ones.
+
     Notes
     -----
     **Source**: ours. On development data it said so of 35 of 36 single clusters (round, elongated, t with
     four degrees of freedom), and of none of 126 clients with several classes.
     """
+    if len(X) < ENOUGH_ROWS:
+        return False
     leaves = score_tree(X).leaf_moments(MIN_MASS)
     if len(leaves.counts) > MOST_LEAVES:
         return False

@@ -192,7 +192,8 @@ def test_a_site_from_hello_to_labels(
     assert (started.k_counted, started.means.shape, started.radii.shape) == (3, (3, 2), (3,))
     assert started.spread == pytest.approx(np.sqrt(X.var(axis=0).mean()))
     assert started.collapse_ratio == pytest.approx(np.linalg.eigvalsh(np.cov(X.T, bias=True))[-1])
-    assert list(started.choices()) == (["alpha", "min_mass"] if kind == "real" else [])
+    votes = ["asm", "dendrogram", "kmeans", "leaves"]
+    assert list(started.choices()) == (votes if kind == "real" else [])
     assert np.isnan(started.silhouette) == (kind == "virtual")
     balls = fit(where, AskFedGEMRound(1, started.means), FedGEMBalls)
     end = fit(where, AskFedGEMEnd(balls.means), FedGEMEnd)

@@ -69,7 +69,7 @@ def test_two_dozen_rows_and_few_dimensions():
         generator().normal(size=(300, 8)),
         generator().normal(size=(300, 16)) * np.r_[3.0, np.ones(15)],
         generator().standard_t(4, size=(300, 1)) * np.ones((1, 3)) + generator(1).normal(size=(300, 3)),
-        np.ones((50, 2)),
+        np.ones((200, 2)),
     ],
     ids=["round", "elongated", "heavy tails", "constant"],
 )
@@ -79,6 +79,12 @@ def test_one_cluster_is_one(X):
     assert np.isnan(count.silhouette)
     np.testing.assert_allclose(count.means[0], X.mean(axis=0), atol=1e-12)
     assert is_one_cluster(X)
+
+
+def test_of_few_rows_the_guard_says_nothing():
+    X = generator().normal(size=(199, 8))
+    assert not is_one_cluster(X)
+    assert count_consensus(X, generator()).status == "consensus"
 
 
 def test_guard_joins_leaves_around_one_middle():
