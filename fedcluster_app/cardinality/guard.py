@@ -14,8 +14,8 @@ SCORES, MIN_MASS = 3, 5
 #: Leaves nearer than this, as a separation ratio, are one cluster: it is just less than the 0.8 of the halves
 #: of a round one, and leaves cut from the middle and the tails of a cluster lie nearer still.
 NEAR = 0.75
-#: With fewer rows a single leaf says nothing: the critical size in three scores is 35 rows, and six clusters of
-#: that size need as many before they can be told apart.
+#: With fewer rows a single leaf says nothing: the critical size in three scores is 35 rows, and six clusters
+#: need as many each before they can be told apart.
 ENOUGH_ROWS = 200
 
 
