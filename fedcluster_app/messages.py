@@ -61,8 +61,8 @@ class FedGEMStart:
     """A site's count and its first balls."""
 
     k_counted: int = scalar(int, "clusters counted at the site, before small ones were dissolved", low=1)
-    chosen: tuple[str, ...] = scalar(tuple, "hyper-parameters that the count was made with, as `name=value`")
-    silhouette: float = scalar(float, "silhouette of the count on held-out rows", missing=True)
+    chosen: tuple[str, ...] = scalar(tuple, "hyper-parameters or votes of the count, as `name=value`")
+    silhouette: float = scalar(float, "silhouette of the count on rows held out for its choice", missing=True)
     spread: float = scalar(float, "standard deviation per scaled feature", low=0.0)
     collapse_ratio: float = scalar(float, "largest eigenvalue of the site's scaled covariance", low=0.0)
     means: FloatArray = array("k q", "mean of every component after an EM step")

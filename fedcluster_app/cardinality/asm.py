@@ -13,7 +13,7 @@ from fedcluster_app.cardinality.count import Candidate, Cell, Count, Fit, Rows, 
 from fedcluster_app.cardinality.frame import frame_of
 from fedcluster_app.cardinality.guard import is_one_cluster
 from fedcluster_app.cardinality.merge import MOST_LEAVES, merge_path
-from fedcluster_app.cardinality.outliers import within_reach
+from fedcluster_app.cardinality.outliers import set_aside
 from fedcluster_app.cardinality.selection import checked_axis, choose
 from fedcluster_app.cardinality.tree import split_tree
 from fedcluster_app.cardinality.variant import PUBLISHED, Variant, leaf_unit
@@ -111,13 +111,12 @@ def fit_asm(
     def fit(rows: Rows, cells: Sequence[Cell]) -> list[Candidate]:
         return fit_cells(rows.X, cells, delta=delta, em_steps=em_steps, order=order, variant=variant)
 
-    if variant.set_aside or variant.guard:
-        frame = frame_of(X)
-        X = X[within_reach(X, variant.set_aside)] if variant.set_aside else X
-        if variant.guard and is_one_cluster(frame.apply(X)):
-            return one_component(X, rng)
+    kept = set_aside(X, variant.set_aside) if variant.set_aside else None
+    X = X if kept is None else X[kept]
+    if variant.guard and is_one_cluster(frame_of(X).apply(X)):
+        return replace(one_component(X, rng), kept=kept)
     few = {"alpha": max(alphas), "min_mass": min(min_masses)}
-    return choose(X, rng, cells, fit, few=few)
+    return replace(choose(X, rng, cells, fit, few=few), kept=kept)
 
 
 def asm_cells(alphas: Sequence[float] = ALPHAS, min_masses: Sequence[float] = MIN_MASSES) -> list[Cell]:

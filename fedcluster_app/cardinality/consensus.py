@@ -7,18 +7,20 @@ a few principal scores do not show everything. The median is nearer to the truth
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from fedcluster_app.cardinality import outliers
 from fedcluster_app.cardinality.asm import MIN_MASSES, asm_cells, fit_asm, fit_cells
 from fedcluster_app.cardinality.batch import batched_split_tree
 from fedcluster_app.cardinality.count import Candidate, Cell, Count, Fit, Rows, moments_of
 from fedcluster_app.cardinality.dendrogram import cuts
 from fedcluster_app.cardinality.frame import frame_of
 from fedcluster_app.cardinality.guard import MIN_MASS, is_one_cluster, principal_scores, score_tree
-from fedcluster_app.cardinality.outliers import FARTHEST, within_reach
+from fedcluster_app.cardinality.outliers import FARTHEST
 from fedcluster_app.cardinality.selection import (
     FEWEST_HELD_OUT,
     MOST_SCORED,
@@ -141,7 +143,8 @@ def count_consensus(
     rng : numpy.random.Generator
         Draws the held-out rows and the seeds of k-means.
     votes : sequence of str
-        "asm", ASM on a coarse grid; "dendrogram", the merges of ASM cut where the silhouette is best;
+        "asm", ASM on a coarse grid; "dendrogram", the merges of ASM cut where the silhouette is
+        best, into 30 at most;
         "kmeans" with the best silhouette of 2 to 20 clusters; "leaves" of a full-covariance mixture tree on
         three principal scores. Also "mixture", ASM with score "mixture" and diagonal covariances; "scores",
         with full ones on five principal scores; "kmeans-scores", on five principal scores the fewest clusters
@@ -181,25 +184,26 @@ def fit_consensus(X: FloatArray, rng: np.random.Generator, *, votes: Sequence[st
     """:func:`count_consensus`, which describes the parameters, before it is mapped back from its frame."""
     if not votes or any(name not in VOTERS for name in votes):
         raise ConfigError(f"votes: expected some of {', '.join(VOTERS)}, got {', '.join(votes) or 'none'}")
+    kept = outliers.set_aside(X, set_aside) if set_aside else None
+    X = X if kept is None else X[kept]
     frame = frame_of(X)
-    if set_aside:
-        X = X[within_reach(X, set_aside)]
-        frame = frame_of(X)
     rows = Rows(frame.apply(X))
     train, held_out = hold_out(len(X), rng)
     if len(held_out) < FEWEST_HELD_OUT:
-        return fit_asm(
+        fit = fit_asm(
             X, rng, alphas=COARSE_ALPHAS, min_masses=MIN_MASSES, delta=1.0, em_steps=15, order="ratio"
         )
+        return replace(fit, kept=kept)
     ballot = Ballot(rows.X[np.r_[train, held_out]], rows.take(train), rows.take(held_out), rng)
     one = is_one_cluster(ballot.Y)
     counted = {} if one else {name: VOTERS[name](ballot) for name in votes}
     labels = kmeans(rows.X, 1 if one else median(list(counted.values())), rng).labels
     candidate, floor = Candidate(counted, moments_of(rows, labels), nearest=True), floor_of(rows.X)
     if one:
-        return Fit(frame, candidate, floor, "one cluster")
+        return Fit(frame, candidate, floor, "one cluster", kept=kept)
     held = held_out[:MOST_SCORED]
-    return Fit(frame, candidate, floor, "consensus", Judge(rows.take(held)).score_of(candidate, floor))
+    silhouette = Judge(rows.take(held)).score_of(candidate, floor)
+    return Fit(frame, candidate, floor, "consensus", silhouette, kept=kept)
 
 
 def median(votes: Sequence[int]) -> int:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedcluster_app.cardinality.frame import Frame
 from fedcluster_app.cardinality.tree import Moments
 from fedcluster_app.mixtures.mixture import Mixture
-from fedcluster_app.mixtures.types import FloatArray, IntArray
+from fedcluster_app.mixtures.types import BoolArray, FloatArray, IntArray
 
 #: One cell of a grid: hyper-parameters by name.
 Cell = Mapping[str, float]
@@ -38,6 +38,8 @@ class Count:
         "fixed" when the grid has one cell; "few rows" when there are too few of them to hold some out;
         "one cluster" when a guard said so and nothing was selected; "oracle" for a count that was read from
         labels.
+    kept : (n,) bool or None
+        The rows that were not set aside as gross outliers; None if none was.
     """
 
     k: int
@@ -47,6 +49,7 @@ class Count:
     chosen: Cell
     silhouette: float
     status: str
+    kept: BoolArray | None = None
 
 
 class Rows(NamedTuple):
@@ -113,6 +116,8 @@ class Fit:
         Of the held-out rows, nan when nothing was held out.
     scores, counts : (cells,) or None
         Score and number of components of every cell, in the order of the grid.
+    kept : (n,) bool or None
+        See :class:`Count`.
     """
 
     frame: Frame
@@ -122,6 +127,7 @@ class Fit:
     silhouette: float = math.nan
     scores: FloatArray | None = None
     counts: IntArray | None = None
+    kept: BoolArray | None = None
 
     def count(self) -> Count:
         """Return the fit in the table's units, raising DataError when float64 cannot hold a variance."""
@@ -134,6 +140,7 @@ class Fit:
             chosen=self.candidate.chosen,
             silhouette=self.silhouette,
             status=self.status,
+            kept=self.kept,
         )
 
     def mixture(self) -> Mixture:

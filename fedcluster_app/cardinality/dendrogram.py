@@ -50,12 +50,15 @@ def merges(leaves: Moments, alpha: float = math.inf, order: str = "ratio") -> It
 
 
 def cuts(leaves: Moments, most: int) -> list[Moments]:
-    """Components after each merge in ratio order, from at most `most` of them to the last: the dendrogram."""
+    """Components after each merge in ratio order, from at most `most` of them to the last: the dendrogram.
+
+    Where more than `most` are left that no merge can join, as they have no spread and lie apart, these alone.
+    """
     merger, found = Merger(leaves), []
     while True:
         if merger.alive.sum() <= most:
             found.append(merger.survivors())
         i, j, key = merger.closest()
         if key == math.inf:
-            return found
+            return found or [merger.survivors()]
         merger.merge(i, j)

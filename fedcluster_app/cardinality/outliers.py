@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedcluster_app.cardinality.frame import frame_of
 from fedcluster_app.errors import ConfigError
 from fedcluster_app.mixtures.distances import squared_distances
 from fedcluster_app.mixtures.types import BoolArray, FloatArray
@@ -63,3 +64,18 @@ def within_reach(X: FloatArray, farthest: float = FARTHEST) -> BoolArray:
         together = np.sqrt(squared_distances(Y[rows], Y[far])) <= reach
         kept[rows] = together.sum(axis=1) >= FEWEST_TOGETHER
     return kept
+
+
+def set_aside(X: FloatArray, farthest: float = FARTHEST) -> BoolArray | None:
+    """Return :func:`within_reach`, or None when no row is out of it, so that nothing need be copied.
+
+    Raises
+    ------
+    ConfigError
+        As :func:`within_reach`.
+    DataError
+        If X has no rows or columns, or holds NaN or infinity.
+    """
+    frame_of(X)  # checks the rows before anything is made of them
+    kept = within_reach(X, farthest)
+    return None if kept.all() else kept

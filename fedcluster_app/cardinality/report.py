@@ -204,7 +204,9 @@ def explain(
     members = {int(leaf): [int(leaf)] for leaf in leaves}
     for step in joined:
         members[step.node] += members.pop(step.other)
-    components = tuple(_component(X, tree, nodes, alpha, unit) for nodes in members.values())
+    components = tuple(
+        _component(X, tree, nodes, alpha, unit, criterion is None) for nodes in members.values()
+    )
     return SplitReport(alpha, min_mass, tuple(decisions), joined, components)
 
 
@@ -219,13 +221,15 @@ def _outcome(split: Split | None, n: int, min_mass: float) -> str:
     return "split" if split.mass >= min_mass else "child too light"
 
 
-def _component(X: FloatArray, tree: SplitTree, nodes: Sequence[int], alpha: float, unit: float) -> Component:
-    """Describe the component that was merged from these leaves."""
+def _component(
+    X: FloatArray, tree: SplitTree, nodes: Sequence[int], alpha: float, unit: float, published: bool
+) -> Component:
+    """Describe the component merged from these leaves; only the published split is certain to cut it."""
     _, Y, squares = centred(X[np.concatenate([tree.rows[node] for node in nodes])])
     (n, d), r = Y.shape, anisotropy(Y)
     size, bound = critical_size(r, d), join_bound(r, d)
     spread = math.sqrt(float(squares.sum()) / Y.size)
-    fragments = spread > 0 and n > size and alpha <= bound
+    fragments = published and spread > 0 and n > size and alpha <= bound
     return Component(nodes[0], tuple(sorted(nodes)), n, spread * unit, r, size, bound, fragments)
 
 

@@ -28,7 +28,7 @@ def count(site: Site, X: FloatArray) -> Count:
     if labels is None or not site.virtual:
         raise DataError(
             f"site {site.name!r}: estimator {estimator.name!r} reads the true classes, which only "
-            "simulations with labels have; use estimator='asm'"
+            "simulations with labels have; use another estimator"
         )
     return estimator.load()(X, labels)
 

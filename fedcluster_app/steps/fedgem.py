@@ -45,7 +45,9 @@ def start(site: Site, ask: AskFedGEMStart) -> FedGEMStart:
     counted = count(site, X)
     init = site.config.init
     if init in ("kmeans", "kmeans++"):
-        means = initial_means(X, counted.k, site.rng("init"), init)
+        # A gross outlier that took no part in the count must not take one of its means.
+        rows = X if counted.kept is None else X[counted.kept]
+        means = initial_means(rows, counted.k, site.rng("init"), init)
     else:
         means = counted.means
     variance = _variance(site, X, means)

@@ -124,3 +124,15 @@ def test_fragments_are_warned_of():
 def test_no_report_when_the_guard_decided():
     X = np.random.default_rng(0).normal(size=(300, 4))
     assert AdaptiveSplitMergeCV(random_state=0, guard=True, report=True).fit(X).split_report_ is None
+
+
+def test_the_guard_looks_at_the_rows_that_were_kept_in_their_own_frame():
+    X = np.vstack([two_blobs(), np.full((1, two_blobs().shape[1]), 1e140)])
+    assert count_asm(X, generator(), variant=Variant(set_aside=10, guard=True)).k == 2
+
+
+@pytest.mark.parametrize("options", [{"split_score": "mixture"}, {"covariance": "full"}])
+def test_only_the_published_split_warns_of_fragments(options):
+    X = generator().normal(size=(500, 8))
+    model = AdaptiveSplitMerge(alpha=0.5, min_mass=5, report=True, **options).fit(X)
+    assert model.split_report_.warning == ""

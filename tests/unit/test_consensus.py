@@ -6,7 +6,9 @@ import pytest
 from fedcluster_app.cardinality import ConsensusCount, consensus, count_asm, count_consensus
 from fedcluster_app.cardinality.consensus import COARSE_ALPHAS, VOTERS, VOTES, Ballot, median, vote_kmeans
 from fedcluster_app.cardinality.count import Rows
+from fedcluster_app.cardinality.dendrogram import cuts
 from fedcluster_app.cardinality.guard import is_one_cluster, principal_scores, score_tree
+from fedcluster_app.cardinality.tree import split_tree
 
 
 def generator(seed=0):
@@ -161,3 +163,20 @@ def test_unknown_votes(votes):
 def test_impossible_reach():
     with pytest.raises(ValueError, match="above 1"):
         count_consensus(blobs(2), generator(), set_aside=0.5)
+
+
+@pytest.mark.parametrize("atoms", [31, 50])
+def test_many_points_without_spread_are_as_many_clusters(atoms):
+    X = np.repeat(generator(3).normal(size=(atoms, 3)) * 10, 40, axis=0)
+    count = count_consensus(X, generator())
+    assert 2 <= count.k <= atoms
+    assert cuts(split_tree(X, 20).leaf_moments(20), 30)[-1].counts.size >= 2
+
+
+def test_rows_set_aside_are_named():
+    blobs = [generator(k).normal(size=(100, 2)) + np.array([30.0 * k, 0.0]) for k in range(3)]
+    X = np.concatenate([*blobs, [[1e4, 1e4]]])
+    count = count_consensus(X, generator())
+    assert count.k == 3
+    np.testing.assert_array_equal(count.kept, np.arange(301) < 300)
+    assert count_consensus(X[:300], generator()).kept is None
