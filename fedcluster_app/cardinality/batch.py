@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedcluster_app.cardinality.tree import NO_VARIANCE, SMALLEST_SHARE, VARIANCE_FLOOR, Moments, SplitTree
+from fedcluster_app.cardinality.split import NO_VARIANCE, SMALLEST_SHARE, VARIANCE_FLOOR
+from fedcluster_app.cardinality.tree import Moments, SplitTree
 from fedcluster_app.mixtures.types import BoolArray, FloatArray, IntArray
 
 #: Most entries of a stack of more than one component: 2 MB, so that the EM steps find it in the cache.

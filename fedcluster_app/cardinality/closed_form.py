@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from fedcluster_app.cardinality.frame import frame_of
-from fedcluster_app.cardinality.tree import leading_axis
+from fedcluster_app.cardinality.split import leading_axis
 from fedcluster_app.errors import ConfigError
 from fedcluster_app.mixtures.types import FloatArray
 

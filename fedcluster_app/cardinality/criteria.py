@@ -16,14 +16,14 @@ from typing import Literal, get_args
 import numpy as np
 
 from fedcluster_app.cardinality.closed_form import critical_size, largest_root
-from fedcluster_app.cardinality.tree import (
+from fedcluster_app.cardinality.split import (
     SMALLEST_SHARE,
     VARIANCE_FLOOR,
-    Criterion,
     Split,
     leading_axis,
     propose_split,
 )
+from fedcluster_app.cardinality.tree import Criterion
 from fedcluster_app.errors import ConfigError
 from fedcluster_app.mixtures.densities import log_densities, responsibilities
 from fedcluster_app.mixtures.mixture import Kind, Mixture

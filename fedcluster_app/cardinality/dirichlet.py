@@ -10,7 +10,8 @@ import numpy as np
 
 from fedcluster_app.cardinality.count import Candidate, Cell, Count, Fit, Rows, moments_of
 from fedcluster_app.cardinality.selection import checked_axis, choose, floor_of
-from fedcluster_app.cardinality.tree import VARIANCE_FLOOR, Moments
+from fedcluster_app.cardinality.split import VARIANCE_FLOOR
+from fedcluster_app.cardinality.tree import Moments
 from fedcluster_app.mixtures.types import FloatArray
 
 #: Concentrations tried by default; 0.02 is scikit-learn's own for 50 components.

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedcluster_app.cardinality.count import Rows, moments_of
-from fedcluster_app.cardinality.tree import NO_VARIANCE, Moments, leading_axis
+from fedcluster_app.cardinality.split import NO_VARIANCE, leading_axis
+from fedcluster_app.cardinality.tree import Moments
 from fedcluster_app.mixtures.kmeans import lloyd
 from fedcluster_app.mixtures.types import FloatArray, IntArray
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from fedcluster_app.cardinality.criteria import criterion_of
 from fedcluster_app.cardinality.merge import MOST_LEAVES, merge_path
-from fedcluster_app.cardinality.tree import SplitTree, centred, split_tree
+from fedcluster_app.cardinality.split import centred
+from fedcluster_app.cardinality.tree import SplitTree, split_tree
 from fedcluster_app.mixtures.types import FloatArray
 
 #: Principal scores that are looked at, and the minimum mass of the tree.

@@ -13,15 +13,8 @@ import numpy as np
 from fedcluster_app.cardinality.closed_form import anisotropy, critical_size, join_bound
 from fedcluster_app.cardinality.criteria import critical_size_of
 from fedcluster_app.cardinality.dendrogram import merges
-from fedcluster_app.cardinality.tree import (
-    NO_VARIANCE,
-    Criterion,
-    Split,
-    SplitTree,
-    centred,
-    propose_split,
-    split_tree,
-)
+from fedcluster_app.cardinality.split import NO_VARIANCE, Split, centred, propose_split
+from fedcluster_app.cardinality.tree import Criterion, SplitTree, split_tree
 from fedcluster_app.mixtures.types import FloatArray
 
 

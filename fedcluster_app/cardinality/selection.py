@@ -11,7 +11,7 @@ import numpy as np
 
 from fedcluster_app.cardinality.count import Candidate, Cell, Fit, Rows
 from fedcluster_app.cardinality.frame import frame_of
-from fedcluster_app.cardinality.tree import VARIANCE_FLOOR
+from fedcluster_app.cardinality.split import VARIANCE_FLOOR
 from fedcluster_app.errors import ConfigError, DataError
 from fedcluster_app.metrics.silhouette import silhouette_from_distances
 from fedcluster_app.mixtures.densities import log_joint

@@ -10,7 +10,8 @@ import numpy as np
 from fedcluster_app.cardinality.count import Candidate, Cell, Count, Fit, Rows
 from fedcluster_app.cardinality.grow import Proposal, grow, halve
 from fedcluster_app.cardinality.selection import checked_axis, choose
-from fedcluster_app.cardinality.tree import VARIANCE_FLOOR, Moments
+from fedcluster_app.cardinality.split import VARIANCE_FLOOR
+from fedcluster_app.cardinality.tree import Moments
 from fedcluster_app.errors import ConfigError
 from fedcluster_app.mixtures.types import FloatArray
 

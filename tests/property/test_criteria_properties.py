@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedcluster_app.cardinality.criteria import criterion_of
 from fedcluster_app.cardinality.guard import is_one_cluster
 from fedcluster_app.cardinality.outliers import within_reach
-from fedcluster_app.cardinality.tree import centred
+from fedcluster_app.cardinality.split import centred
 
 SEEDS = st.integers(0, 10_000)
 CRITERIA = [(score, kind) for score in ("q", "mixture") for kind in ("spherical", "diagonal", "full")]

@@ -13,7 +13,8 @@ from fedcluster_app.cardinality.asm import asm_cells, fit_cells
 from fedcluster_app.cardinality.count import Rows
 from fedcluster_app.cardinality.merge import merge_path
 from fedcluster_app.cardinality.selection import select
-from fedcluster_app.cardinality.tree import Moments, split_component, split_tree
+from fedcluster_app.cardinality.split import split_component
+from fedcluster_app.cardinality.tree import Moments, split_tree
 
 
 def log_density(X, mean, variance):

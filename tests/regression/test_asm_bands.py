@@ -8,7 +8,8 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from fedcluster_app.cardinality import AdaptiveSplitMerge, anisotropy, critical_size
-from fedcluster_app.cardinality.tree import leading_axis, split_component, split_tree
+from fedcluster_app.cardinality.split import leading_axis, split_component
+from fedcluster_app.cardinality.tree import split_tree
 
 
 def splits(X):

@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedcluster_app.cardinality import tree as tree_module
-from fedcluster_app.cardinality.tree import SplitTree, leading_axis, split_component, split_tree
+from fedcluster_app.cardinality import split as split_module
+from fedcluster_app.cardinality.split import leading_axis, split_component
+from fedcluster_app.cardinality.tree import SplitTree, split_tree
 
 
 def blobs(seed, centers, n=60):
@@ -105,7 +106,7 @@ def test_a_dying_half_ends_the_split(monkeypatch):
     X = blobs(0, [(0, 0), (20, 0)])
     assert split_component(*centred(X)) is not None
     # No start within reach lets a half die, so the log-odds are made up.
-    monkeypatch.setattr(tree_module, "_log_odds", lambda Y, squares, halves: np.full(len(Y), -1e4))
+    monkeypatch.setattr(split_module, "_log_odds", lambda Y, squares, halves: np.full(len(Y), -1e4))
     assert split_component(*centred(X)) is None
 
 

@@ -16,7 +16,8 @@ from fedcluster_app.cardinality.criteria import (
     critical_size_of,
     split_parameters,
 )
-from fedcluster_app.cardinality.tree import centred, propose_split, split_tree
+from fedcluster_app.cardinality.split import centred, propose_split
+from fedcluster_app.cardinality.tree import split_tree
 
 KINDS = ["spherical", "diagonal", "full"]
 
