@@ -1,4 +1,4 @@
-"""One split of ASM-S: a component in two spherical halves by a few EM steps, if the likelihood pays for it."""
+"""One split of ASM-S: a component in two spherical halves by some EM steps, if the likelihood pays."""
 
 from __future__ import annotations
 
