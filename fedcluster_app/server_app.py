@@ -24,7 +24,12 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the method that the config names; the last line printed is the folder of the results."""
-    conduct(grid, parse_run_config(context.run_config), context.run_id)
+    try:
+        conduct(grid, parse_run_config(context.run_config), context.run_id)
+    except ConfigError as error:
+        # There is no folder yet that could hold the reason.
+        _say(f"status: failed: {error}")
+        raise
 
 
 def conduct(grid: Grid, config: RunConfig, run_id: int) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -150,7 +151,7 @@ def run_locally(
     nodes
         Number of virtual sites, or a node config for every site.
     run_folder
-        Where virtual sites put labels and ledgers; by default the home folder of fedcluster.
+        Where virtual sites put labels and ledgers; by default nothing is kept.
     say
         Where lines for people go.
     **grid
@@ -163,6 +164,7 @@ def run_locally(
     """
     configs = virtual_nodes(nodes) if isinstance(nodes, int) else nodes
     local = LocalGrid(configs, as_run_config(config), **grid)
-    strategy = strategy_of(config)(config, run_folder=run_folder, say=say)
-    strategy.start(local)
+    with TemporaryDirectory() as scratch:
+        strategy = strategy_of(config)(config, run_folder=run_folder or scratch, say=say)
+        strategy.start(local)
     return LocalRun(strategy.outcome, strategy.trace, strategy, local)

@@ -30,7 +30,7 @@ from strategies.labelling import ask_labels, global_scores, site_scores
 
 @dataclass(frozen=True, eq=False)
 class FedGEMRun:
-    """Where a run stands. The three last fields are filled one after the other, each by one exchange."""
+    """Where a run stands; ``final``, ``clusters`` and ``labelled`` are filled by the last exchanges."""
 
     agreement: Agreement
     starts: Mapping[str, FedGEMStart] = field(default_factory=dict)
@@ -38,6 +38,7 @@ class FedGEMRun:
     final: Reconciliation | None = None
     clusters: Mixture | None = None
     labelled: Mapping[str, Labelled] | None = None
+    missed_end: tuple[str, ...] = ()
 
 
 class FedGEM(SiteStrategy[FedGEMRun]):
@@ -77,7 +78,8 @@ class FedGEM(SiteStrategy[FedGEMRun]):
             return replace(state, starts={**state.starts, **came}, rounds=rounds)
         if state.final is None:
             final = self._group(state, answers.values)
-            return replace(state, final=final, clusters=_unit_mixture(final))
+            missed = tuple(sorted(set(state.starts) - set(answers.values)))
+            return replace(state, final=final, clusters=_unit_mixture(final), missed_end=missed)
         return replace(state, labelled=answers.values)
 
     def figures(self, state: FedGEMRun) -> dict[str, float]:
@@ -200,6 +202,11 @@ def _warnings(state: FedGEMRun, settings: RunConfig, stopped_by: str) -> tuple[s
     if state.final.k_hat == state.final.bounds[0] and len(state.starts) > 1:
         found.append(
             "k_hat is at its floor, the largest count of one site: two components of a site are never joined"
+        )
+    if state.missed_end:
+        found.append(
+            f"sites {', '.join(state.missed_end)} missed the last upload; "
+            "the sizes of their clusters are assumed"
         )
     silent = sorted(set(state.agreement.roster.moments) - set(state.starts))
     if silent:

@@ -79,10 +79,15 @@ class Roster:
         )
 
     def absence(self, config: RunConfig) -> tuple[str, ...]:
-        """Say, as a warning, how many of the awaited nodes are missing."""
+        """Say, as warnings, which of the awaited nodes are missing and which sites were set aside."""
+        told: tuple[str, ...] = ()
+        if self.set_aside:
+            names = ", ".join(self.set_aside)
+            told = (f"{len(self.set_aside)} of {self.answered} sites were set aside: {names}",)
         if self.answered >= self.awaited:
-            return ()
+            return told
         return (
+            *told,
             f"only {self.answered} of {self.awaited} sites answered (join-timeout={config.join_timeout:g}); "
             "the result is that of a part",
         )

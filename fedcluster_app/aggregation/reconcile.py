@@ -75,8 +75,8 @@ def finish(
     state : FedGEMState
         State after the last round.
     components : mapping of site name to Components
-        Last uploads. A site of `state` that is not here takes part with the centres of its last balls and
-        without statistics.
+        Last uploads. A site of `state` that is not here takes part with the centres of its last balls, as
+        equal components that are as wide as the others on average.
     final_radius : "bic" or float >= 0
         v, or the choice by `spherical_bic` among all cuts of the one merge list (1 when no site sent
         statistics).
@@ -161,14 +161,17 @@ def _last_uploads(
 ) -> dict[str, Components]:
     """Order the uploads by site name, with the last balls in place of those that did not come."""
     last = {}
+    known = sum(int(upload.counts.sum()) for upload in components.values())
+    scatter = sum(float(upload.counts @ upload.scatters) for upload in components.values()) / max(known, 1)
     for name in sorted({*state.balls, *components}):
         if name in components:
             last[name] = components[name]
         elif name in fallback:
             means = state.balls[name].means
-            none = np.zeros(len(means))
             rows, spread = fallback[name]
-            last[name] = Components(means, none.astype(np.int64), means, none, spread, rows)
+            # Without counts its clusters would merge with any other at no cost.
+            counts = np.full(len(means), rows // max(len(means), 1) if known else 0, dtype=np.int64)
+            last[name] = Components(means, counts, means, np.full(len(means), scatter), spread, rows)
         else:
             raise DataError(
                 f"site {name!r}: silent in the last exchange, and its rows and spread are not known"

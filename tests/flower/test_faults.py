@@ -315,6 +315,7 @@ def test_a_site_that_leaves_in_round_3(three: list[dict[str, Any]]) -> None:
         "labels",
     ]
     assert status_of(run)["b"] == "missed 3 exchanges from round 3 on: no answer in time"
+    assert any("sites b missed the last upload" in warning for warning in run.outcome.warnings)
     assert run.outcome.scores["rows_scored"] == 150
 
 

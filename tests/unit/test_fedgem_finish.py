@@ -105,17 +105,24 @@ def test_bic_takes_the_evident_grouping():
     assert result.final_radius == result.path.v[np.argmax(result.path.bic)]
 
 
-def test_silent_site_takes_part_with_its_last_balls_and_without_statistics():
+def test_silent_site_takes_part_with_its_last_balls_as_equal_components():
     uploads = {"a": components([[0.0], [10.0]]), "b": components([[0.1], [10.1]])}
     state = state_of(uploads)
     full = finish(state, uploads, final_radius=1.0)
     absent = finish(state, {"a": uploads["a"]}, final_radius=1.0, fallback={"b": (100, 1.0)})
     np.testing.assert_array_equal(absent.labels["b"], full.labels["b"])
     np.testing.assert_array_equal(absent.path.v, full.path.v)
-    # Only a's rows count for the score, and no merge joins two of its components.
-    assert np.ptp(absent.path.bic) == pytest.approx(0, abs=1e-9)
+    # As b's components are equal, and as wide as a's, nothing is lost.
+    np.testing.assert_allclose(absent.path.bic, full.path.bic, rtol=1e-12)
     with pytest.raises(DataError, match="site 'b': silent in the last exchange"):
         finish(state, {"a": uploads["a"]})
+
+
+def test_a_cluster_that_only_a_silent_site_has_is_kept():
+    uploads = {"a": components([[0.0], [10.0]]), "b": components([[0.1], [30.0]])}
+    absent = finish(state_of(uploads), {"a": uploads["a"]}, fallback={"b": (100, 1.0)})
+    assert absent.k_hat == 3
+    assert absent.labels["b"].tolist() == [0, 2]
 
 
 def test_without_any_statistics_the_factor_is_one():
