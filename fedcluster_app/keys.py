@@ -66,7 +66,7 @@ def build(config: type[T], values: Mapping[str, Any], where: str) -> T:
     kinds = get_type_hints(config)
     for item in dataclasses.fields(config):  # type: ignore[arg-type]  # T is one of the dataclasses above
         if "key" not in item.metadata:
-            given[item.name] = build(item.default_factory, values, where)  # type: ignore[arg-type]
+            given[item.name] = build(item.default_factory, values, where)  # type: ignore[arg-type]  # as above
             continue
         key: Key = item.metadata["key"]
         if key.name in values:

@@ -60,4 +60,5 @@ class Memory:
         if kept[SCALARS] is None:
             return None
         sender = "own memory"
-        return decode(from_records(RecordDict(kept), sender=sender), kind, sender=sender)  # type: ignore[arg-type]
+        records = RecordDict(kept)  # type: ignore[arg-type]  # both were saved together
+        return decode(from_records(records, sender=sender), kind, sender=sender)

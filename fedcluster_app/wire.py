@@ -101,7 +101,8 @@ def message(name: str, *, leaves_site: bool = False) -> Callable[[type[T]], type
 
     def declare(cls: type[T]) -> type[T]:
         kind = dataclass(frozen=True, eq=False)(cls)
-        fields = {item.name: item.metadata["wire"] for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
+        declared = dataclasses.fields(kind)  # type: ignore[arg-type]  # made a dataclass one line up
+        fields = {item.name: item.metadata["wire"] for item in declared}
         LAYOUTS[name] = (kind, Layout(name, leaves_site, fields))
         return kind
 

@@ -55,7 +55,7 @@ def criterion_of(score: str = "q", covariance: str = "spherical") -> Criterion:
             raise ConfigError(f"{name}: expected one of {', '.join(get_args(known))}, got {value!r}")
     if (score, covariance) == ("q", "spherical"):
         return propose_split
-    return MixtureCriterion(score, covariance)  # type: ignore[arg-type]
+    return MixtureCriterion(score, covariance)  # type: ignore[arg-type]  # checked above
 
 
 def split_parameters(d: int, covariance: str = "spherical") -> float:

@@ -17,7 +17,7 @@ from fedcluster_app.mixtures.types import FloatArray, IntArray
 AnyArray = NDArray[Any]
 
 
-class CountEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+class CountEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # untyped bases
     """Keeps a fit in the table's units, and labels new rows."""
 
     _fit: Fit

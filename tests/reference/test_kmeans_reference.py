@@ -76,7 +76,7 @@ def test_seeding_follows_the_d2_law(weights: np.ndarray | None) -> None:
     index = {row.tobytes(): i for i, row in enumerate(X)}
     for _ in range(draws):
         centers = kmeans_plus_plus(X, 3, rng, weights=weights)
-        seen[tuple(index[center.tobytes()] for center in centers)] += 1  # type: ignore[index]
+        seen[tuple(index[center.tobytes()] for center in centers)] += 1  # type: ignore[index]  # keys are tuples of two
     assert chisquare([seen[t] for t in triples], draws * np.array(law)).pvalue > 1e-3
 
 

@@ -143,7 +143,7 @@ def peak_of(function):
 def test_memory_is_a_few_tables():
     X = normal(20_000, 32)
     assert peak_of(lambda: batched_split_tree(X, 20)) < 3 * X.nbytes
-    fit = lambda: count_asm(X, np.random.default_rng(0), alphas=[1.5], min_masses=[20])  # noqa: E731
+    fit = lambda: count_asm(X, np.random.default_rng(0), alphas=[1.5], min_masses=[20])  # noqa: E731  # called twice, on one line
     assert peak_of(fit) < 4 * X.nbytes
 
 

@@ -45,7 +45,7 @@ class Always(np.random.Generator):
         super().__init__(np.random.PCG64(0))
         self.value = value
 
-    def random(self, *_: object, **__: object) -> float:  # type: ignore[override]
+    def random(self, *_: object, **__: object) -> float:  # type: ignore[override]  # always the same
         return self.value
 
 

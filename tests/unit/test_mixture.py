@@ -63,7 +63,7 @@ def test_arrays_are_copied_converted_and_frozen() -> None:
 def test_impossible_values_are_refused_by_name(field: str, value: object, message: str) -> None:
     fields = {"weights": [0.5, 0.5], "means": [[0.0, 0.0], [1.0, 1.0]], "covariances": [1.0, 1.0]}
     with pytest.raises(ValueError, match=message):
-        Mixture(**{**fields, field: value})  # type: ignore[arg-type]
+        Mixture(**{**fields, field: value})  # type: ignore[arg-type]  # wrong on purpose
 
 
 @pytest.mark.parametrize("kind", COVARIANCES)

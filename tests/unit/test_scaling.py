@@ -11,7 +11,8 @@ from fedcluster_app.mixtures.statistics import merge_all
 def agreed(X: np.ndarray, **options: object) -> tuple[Scaling, ScalingReport]:
     X = np.asarray(X, dtype=np.float64)
     names = [f"c{j}" for j in range(X.shape[1])]
-    return agree_scaling(table_moments(X, full=bool(options.get("pca"))), names, **options)  # type: ignore[arg-type]
+    moments = table_moments(X, full=bool(options.get("pca")))
+    return agree_scaling(moments, names, **options)  # type: ignore[arg-type]  # of several types
 
 
 def test_standard_gives_mean_zero_and_variance_one() -> None:
