@@ -1,7 +1,8 @@
 """FedGEM, Phase 2 for spherical mixtures with an unknown global count: the door to its parts.
 
 At a site: `initial_means`, `client_step` every round, and once more with `hard_summaries` (`client_finish` is
-both, for those who need no minimum count). At the server: `init`, `step` every round until `done`, `finish` once.
+both, for those who need no minimum count). At the server: `init`, `step` every round until `done`, and
+`finish` once.
 
 **Source**: Ibrahim, Gebraeel and Xie, arXiv:2601.21160, as used with estimated counts by Goyal, Tarun,
 Senapathi and Raman, arXiv:2609.36762. Deviations are stated at each function.
