@@ -95,6 +95,46 @@ class FedGEMConfig:
 
 
 @dataclass(frozen=True)
+class MicroConfig:
+    """Micro-clusters, one upload."""
+
+    cell_rows: int = key("micro-cell-rows", 10, "rows in a micro-cluster, about", low=1, high=10**9)
+    max_cells: int = key("micro-max-cells", 20, "most micro-clusters in each half of a site's rows", low=1)
+    axes: float = key(
+        "micro-axes",
+        0.95,
+        "microcluster: share of the variance that the principal axes of the scaled columns hold, where pca "
+        "takes none; 1 keeps the columns",
+        low=1e-6,
+        high=1.0,
+    )
+    k_rule: Literal["geometric", "median", "bic", "hold"] = key(
+        "k-rule", "geometric", "how the votes make the count of global clusters"
+    )
+    count_vote: Literal["none", "asm", "consensus", "oracle"] = key(
+        "count-vote", "none", "how sites count their clusters for a vote in place of bic"
+    )
+    site_offsets: Literal["off", "auto"] = key(
+        "site-offsets", "off", "whether a shift of a whole site is sought, and taken out where it is found"
+    )
+    site_gains: Literal["off", "auto"] = key(
+        "site-gains", "off", "the same for a scale of a site's own; needs site-offsets"
+    )
+    refined_votes: Literal["off", "auto", "on"] = key(
+        "refined-votes", "off", "votes after rounds of federated EM; auto: where cells say 1 or 2 clusters"
+    )
+    refine_rounds: int = key(
+        "refine-rounds", 0, "rounds of federated EM on rows, after the assembly", low=0, high=1000
+    )
+    summaries: str = key(
+        "summaries", "", "absolute path of an earlier run's summaries.npz to start from", absolute=True
+    )
+    assembly: Literal["redo", "keep"] = key(
+        "assembly", "redo", "what becomes of the clusters in summaries when sites are added"
+    )
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """The settings of one run, the same at the coordinator and at every site."""
 
@@ -118,6 +158,12 @@ class RunConfig:
     data: DataSpec = field(default_factory=DataSpec)
     asm: AsmConfig = field(default_factory=AsmConfig)
     fedgem: FedGEMConfig = field(default_factory=FedGEMConfig)
+    micro: MicroConfig = field(default_factory=MicroConfig)
+
+    @property
+    def axes_share(self) -> float:
+        """Share of the variance for which principal axes are taken where ``pca`` takes none; 1: no axes."""
+        return self.micro.axes if self.method == "microcluster" else 1.0
 
     @property
     def seed(self) -> int:
@@ -175,6 +221,15 @@ def parse_run_config(values: Mapping[str, Any]) -> RunConfig:
         raise ConfigError(
             "run config: fedgem-order='released' has no nested path to choose from; "
             "give fedgem-final-radius a number, or use fedgem-order='nearest'"
+        )
+    if config.micro.site_gains == "auto" and config.micro.site_offsets == "off":
+        raise ConfigError(
+            "run config: site-gains='auto' goes with the offsets of sites; add site-offsets='auto'"
+        )
+    if config.micro.assembly == "keep" and not config.micro.summaries:
+        raise ConfigError(
+            "run config: assembly='keep' expected clusters to keep; give summaries the path of an earlier "
+            "run's summaries.npz"
         )
     return config
 

@@ -2,13 +2,14 @@
 
 ``leaves_site=True`` marks what a site sends: these lines are the README's table of what leaves a site, and a
 test keeps the two equal. Letters in shapes: d columns, q scaled features, k components of the site, m global
-clusters, c classes.
+clusters, f their features, s sets of clusters, c classes, t entries of a triangle.
 """
 
 from __future__ import annotations
 
 import math
 
+from fedcluster_app.data.scaling import Scaling
 from fedcluster_app.errors import WireError
 from fedcluster_app.mixtures.types import FloatArray, IntArray
 from fedcluster_app.wire import array, message, scalar
@@ -36,7 +37,7 @@ class Hello:
     )
     scatter_triangle: FloatArray | None = array(
         "t",
-        "sums of products of deviations, lower triangle; in place of `scatter` when `pca` is at work",
+        "sums of products of deviations, lower triangle; in place of `scatter` when principal axes are taken",
         optional=True,
     )
 
@@ -49,6 +50,11 @@ class AgreedScaling:
     scale: FloatArray = array("d", "divisor of every column")
     components: FloatArray | None = array("d q", "principal axes", optional=True)
     score_scale: FloatArray | None = array("q", "divisor of every principal score", optional=True)
+
+    @property
+    def scaling(self) -> Scaling:
+        """The scaling as what it does to rows."""
+        return Scaling(self.center, self.scale, self.components, self.score_scale)
 
 
 @message("ask.fedgem.start")
@@ -121,13 +127,72 @@ class FedGEMEnd:
     scatters: FloatArray = array("k", "mean squared distance of these rows to their mean", low=0.0)
 
 
+@message("ask.micro.clusters")
+class AskMicroClusters(AgreedScaling):
+    """The scaling is agreed: summarise your rows."""
+
+
+@message("micro.clusters", leaves_site=True)
+class MicroClustersSent:
+    """A site's rows in small groups, made apart in two random halves of them.
+
+    Groups with fewer rows than ``min-count`` were dissolved into their neighbours; where there are too few
+    rows for two halves, there is one.
+    """
+
+    halves: IntArray = array(
+        "k", "half of the site's rows (0 or 1) that every micro-cluster is made of", whole=True, low=0, high=1
+    )
+    counts: IntArray = array("k", "rows of every micro-cluster, `min-count` or more", whole=True, low=1)
+    means: FloatArray = array("k q", "mean of these rows")
+    variances: FloatArray = array("k q", "variance of these rows along every scaled feature", low=0.0)
+    k_counted: int = scalar(int, "clusters counted at the site for `count-vote`; 0 if none", low=0)
+
+
+@message("ask.micro.round")
+class AskMicroRound(AgreedScaling):
+    """Global clusters, in one set or in several: make the E step of federated EM on your rows."""
+
+    means: FloatArray = array("m f", "mean of every cluster")
+    covariances: FloatArray = array("m t", "lower triangle of its covariance")
+    members: IntArray = array("m", "set that it is of", whole=True, low=0)
+    rows: IntArray = array(
+        "s", "what every set is fitted to: half 0 or 1 of the rows, or -1 for all", whole=True, low=-1, high=1
+    )
+    weights: FloatArray = array("m", "the site's weights to start with, unless it has its own", low=0.0)
+    offset: FloatArray | None = array("f", "the site's offset, taken from its scaled rows", optional=True)
+    gain: FloatArray | None = array("f", "the site's gain, by which they are then divided", optional=True)
+
+
+@message("micro.sums", leaves_site=True)
+class MicroSums:
+    """Sums over a site's rows, which add over sites: fit for secure aggregation, but for `held_out`.
+
+    A cluster with a total responsibility under ``min-count`` has given its rows to the others of its set. The
+    site's mixing weights stay there.
+    """
+
+    mass: FloatArray = array("m", "total responsibility of every cluster; 0 or at least `min-count`", low=0.0)
+    first: FloatArray = array("m q", "sum of responsibility times deviation from the cluster's mean")
+    second: FloatArray = array(
+        "m t", "lower triangle of the sum of responsibility times products of these deviations"
+    )
+    log_likelihood: FloatArray = array("s", "log-likelihood of the rows that a set is fitted to")
+    held_out: FloatArray = array("s", "log-likelihood of the other half's rows; 0 where there are none")
+
+
 @message("ask.labels")
 class AskLabels(AgreedScaling):
-    """The global clusters: label your rows and sum your scores."""
+    """The global clusters, and what they weigh at your site: label your rows and sum your scores."""
 
     weights: FloatArray = array("m", "weight of every global cluster", low=0.0)
     means: FloatArray = array("m f", "centre of every global cluster")
-    variances: FloatArray = array("m", "variance of every global cluster", low=0.0)
+    covariances: FloatArray = array(
+        "m t", "covariance of every global cluster: one variance, or a lower triangle"
+    )
+    offset: FloatArray | None = array("f", "the site's offset, taken from its scaled rows", optional=True)
+    gain: FloatArray | None = array("f", "the site's gain, by which they are then divided", optional=True)
+    fit_weights: bool = scalar(bool, "whether the site first fits the weights to its own rows")
     own_labels: IntArray | None = array(
         "k", "global cluster of every component of the site", whole=True, low=0, optional=True
     )
@@ -197,3 +262,10 @@ class FedGEMMemory(AgreedScaling):
 
     released: FloatArray = array("k q", "means last released")
     variance: float = scalar(float, "variance of the site's components", low=0.0)
+
+
+@message("site.micro")
+class MicroMemory:
+    """Kept by a site between two rounds of federated EM."""
+
+    weights: FloatArray = array("m", "the site's weight of every cluster", low=0.0)

@@ -48,5 +48,15 @@ METHODS = {
             strategy="strategies.fedgem.FedGEM",
             inits=("kmeans", "kmeans++", "asm-means"),
         ),
+        Method(
+            name="microcluster",
+            family="global",
+            needs="no count",
+            sends="count, mean and variances of micro-clusters; sums in rounds of federated EM",
+            rounds="one, and refine-rounds",
+            source="ours; micro-clusters as in BIRCH (Zhang, Ramakrishnan and Livny, 1996) and CluStream",
+            strategy="strategies.microcluster.MicroCluster",
+            inits=("kmeans",),
+        ),
     )
 }

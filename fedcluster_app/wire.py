@@ -30,13 +30,14 @@ class ArraySpec:
     """One array of a message.
 
     ``shape`` is letters or numbers with spaces ("k d"); a letter stands for the same size throughout the
-    message. Entries are float64 (or int64 if ``whole``), finite, and at least ``low``.
+    message. Entries are float64 (or int64 if ``whole``), finite, and from ``low`` to ``high``.
     """
 
     shape: str
     meaning: str
     whole: bool = False
     low: float | None = None
+    high: float | None = None
     optional: bool = False
 
 
@@ -84,10 +85,16 @@ LAYOUTS: dict[str, tuple[type, Layout]] = {}
 
 
 def array(
-    shape: str, meaning: str, *, whole: bool = False, low: float | None = None, optional: bool = False
+    shape: str,
+    meaning: str,
+    *,
+    whole: bool = False,
+    low: float | None = None,
+    high: float | None = None,
+    optional: bool = False,
 ) -> Any:
     """Declare an array field of a message."""
-    return dataclasses.field(metadata={"wire": ArraySpec(shape, meaning, whole, low, optional)})
+    return dataclasses.field(metadata={"wire": ArraySpec(shape, meaning, whole, low, high, optional)})
 
 
 def scalar(kind: type, meaning: str, *, low: float | None = None, missing: bool = False) -> Any:
@@ -204,6 +211,8 @@ def _checked_array(array: Any, spec: ArraySpec, where: str, bound: dict[str, int
         raise WireError(f"{where}: expected entries up to {LARGEST:g} in size, got {np.abs(array).max():g}")
     if spec.low is not None and (array < spec.low).any():
         raise WireError(f"{where}: expected entries of at least {spec.low:g}, got {array.min():g}")
+    if spec.high is not None and (array > spec.high).any():
+        raise WireError(f"{where}: expected entries of at most {spec.high:g}, got {array.max():g}")
     return np.ascontiguousarray(array)
 
 

@@ -201,7 +201,10 @@ class SiteStrategy(Strategy, Generic[S]):
             )
         moments = merge_all(list(roster.moments.values()))
         columns = next(iter(roster.members.values())).hello.columns
-        scaling, report = agree_scaling(moments, columns, method=self.config.scaling, pca=self.config.pca)
+        config = self.config
+        scaling, report = agree_scaling(
+            moments, columns, method=config.scaling, pca=config.pca, share=config.axes_share
+        )
         axes = f"{len(columns)} columns"
         if scaling.components is not None:
             axes += f" -> {scaling.n_features_out} principal axes with {report.explained:.0%} of the variance"

@@ -25,7 +25,7 @@ from fedcluster_app.results.model import Model
 from fedcluster_app.results.outcome import FINISHED, Outcome, SiteResult
 from strategies.base import Agreement, SiteStrategy
 from strategies.exchange import Answers, Exchange
-from strategies.labelling import ask_labels, global_scores, site_scores
+from strategies.labelling import SiteModel, ask_labels, global_scores, site_scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,9 @@ class FedGEM(SiteStrategy[FedGEMRun]):
             asks = {name: AskFedGEMEnd(means) for name, means in state.rounds.means.items()}
             return Exchange("end", asks, {AskFedGEMEnd: FedGEMEnd}, sizes=_sizes(state.rounds.means))
         if state.labelled is None:
-            return ask_labels(state.agreement, state.clusters, state.final.labels)
+            clusters, own = state.clusters, state.final.labels
+            models = {name: SiteModel(clusters, own.get(name)) for name in state.agreement.roster.members}
+            return ask_labels(state.agreement.scaling, models)
         return None
 
     def tell(self, state: FedGEMRun, answers: Answers) -> FedGEMRun:

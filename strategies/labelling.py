@@ -3,48 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
+from fedcluster_app.data.scaling import Scaling, lower_triangle
 from fedcluster_app.messages import AskLabels, Labelled
 from fedcluster_app.metrics.additive import ScoreSums, merge, scores
 from fedcluster_app.metrics.agreement import adjusted_rand_index, normalized_mutual_info
 from fedcluster_app.mixtures.mixture import Mixture
-from fedcluster_app.mixtures.types import IntArray
-from strategies.base import Agreement
+from fedcluster_app.mixtures.types import FloatArray, IntArray
 from strategies.exchange import Exchange
 
 
-def ask_labels(agreement: Agreement, clusters: Mixture, own: Mapping[str, IntArray]) -> Exchange:
-    """Ask every site, also those that could not contribute, to label its rows.
+@dataclass(frozen=True, eq=False)
+class SiteModel:
+    """What a site labels its rows by.
+
+    Attributes
+    ----------
+    clusters : Mixture
+        The K global clusters, spherical or with full covariances, by their weights at the site.
+    own : (k,) int array or None
+        Global cluster of every component of the site.
+    offset, gain : (q,) arrays or None
+        What sets the site's scaled rows apart from the others': they are (row - offset) / gain of those.
+    fit_weights : bool
+        Whether the site fits the weights to its rows, starting from those of ``clusters``.
+    """
+
+    clusters: Mixture
+    own: IntArray | None = None
+    offset: FloatArray | None = None
+    gain: FloatArray | None = None
+    fit_weights: bool = False
+
+
+def ask_labels(scaling: Scaling, models: Mapping[str, SiteModel]) -> Exchange:
+    """Ask sites, also those that could not contribute, to label their rows.
 
     Parameters
     ----------
-    agreement
-        Roster and scaling.
-    clusters
-        The K global clusters, spherical.
-    own : mapping of site name to int array of shape (k,)
-        Global cluster of every component of a site.
+    scaling
+        The agreed one.
+    models : mapping of site name to SiteModel
     """
-    scaling = agreement.scaling
-    asks = {
-        name: AskLabels(
-            center=scaling.center,
-            scale=scaling.scale,
-            components=scaling.components,
-            score_scale=scaling.score_scale,
-            weights=clusters.weights,
-            means=clusters.means,
-            variances=clusters.covariances,
-            own_labels=own.get(name),
-        )
-        for name in agreement.roster.members
-    }
-    sizes = {name: {"m": clusters.n_components} for name in asks}
+    asks = {name: _question(scaling, model) for name, model in models.items()}
+    sizes = {name: {"m": model.clusters.n_components} for name, model in models.items()}
     return Exchange("labels", asks, {AskLabels: Labelled}, "evaluate", sizes, must_answer=False)
+
+
+def _question(scaling: Scaling, model: SiteModel) -> AskLabels:
+    clusters = model.clusters
+    full = clusters.kind == "full"
+    return AskLabels(
+        center=scaling.center,
+        scale=scaling.scale,
+        components=scaling.components,
+        score_scale=scaling.score_scale,
+        weights=clusters.weights,
+        means=clusters.means,
+        covariances=lower_triangle(clusters.covariances) if full else clusters.covariances[:, None],
+        offset=model.offset,
+        gain=model.gain,
+        fit_weights=model.fit_weights,
+        own_labels=model.own,
+    )
 
 
 def global_scores(labelled: Mapping[str, Labelled], clusters: Mixture) -> dict[str, float]:

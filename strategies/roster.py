@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 
 from fedcluster_app import __version__
 from fedcluster_app.config import RunConfig
-from fedcluster_app.data.scaling import symmetric_matrix
+from fedcluster_app.data.scaling import symmetric_matrix, takes_axes
 from fedcluster_app.data.schema import first_mismatch
 from fedcluster_app.errors import WireError
 from fedcluster_app.messages import AskHello, Hello
@@ -131,7 +131,7 @@ def join(grid: Grid, config: RunConfig, run_folder: str, say: Callable[[str], No
             say(f"waiting for sites: {len(asked)} registered, {len(mail.replies)} answered, of {total}")
         if not mail.waiting:
             time.sleep(LOOK_AGAIN)
-    return _roster(mail, asked, awaited or 0, config.pca, question.nbytes)
+    return _roster(mail, asked, awaited or 0, config, question.nbytes)
 
 
 def _hellos(mail: Mail) -> tuple[list[tuple[int, Hello, int]], dict[str, str]]:
@@ -153,7 +153,7 @@ def _awaited(mail: Mail) -> int | None:
     return max((hello.partitions or REAL_SITES for _, hello, _ in _hellos(mail)[0]), default=None)
 
 
-def _roster(mail: Mail, asked: set[int], awaited: int, pca: int, bytes_down: int) -> Roster:
+def _roster(mail: Mail, asked: set[int], awaited: int, config: RunConfig, bytes_down: int) -> Roster:
     hellos, refused = _hellos(mail)
     named = Counter([hello.site for _, hello, _ in hellos] + list(refused))
     columns = _common_columns([hello for _, hello, _ in hellos if named[hello.site] == 1])
@@ -168,7 +168,7 @@ def _roster(mail: Mail, asked: set[int], awaited: int, pca: int, bytes_down: int
                 raise ValueError(f"runs fedcluster {hello.version}, the coordinator {__version__}")
             if problem := _column_problem(hello, hellos[0][1], columns):
                 raise ValueError(problem)
-            members[hello.site] = Member(node, hello, _moments(hello, pca), bytes_down, size)
+            members[hello.site] = Member(node, hello, _moments(hello, config), bytes_down, size)
         except ValueError as error:
             refused[hello.site] = str(error)
     answered = {mail.node_of(reply) for reply in mail.replies}
@@ -192,15 +192,15 @@ def _common_columns(hellos: list[Hello]) -> tuple[str, ...] | None:
     return columns if 2 * most > len(hellos) else None
 
 
-def _moments(hello: Hello, pca: int) -> Statistics | None:
+def _moments(hello: Hello, config: RunConfig) -> Statistics | None:
     """Return the moments in a greeting as statistics of one component; ValueError if they do not fit."""
     d = len(hello.columns)
     if hello.mean is None:
         return None
-    full = 0 < pca < d
+    full = takes_axes(d, pca=config.pca, share=config.axes_share)
     sent = hello.scatter_triangle if full else hello.scatter
     if sent is None:
-        raise ValueError(f"sent means without the second moments that pca={pca} needs")
+        raise ValueError("sent means without the second moments that the scaling needs")
     scatter = symmetric_matrix(sent, d) if full else sent
     if len(hello.mean) != d or len(scatter) != d or hello.rows < 1:
         raise ValueError(

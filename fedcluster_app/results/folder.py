@@ -1,4 +1,4 @@
-"""The run folder: ``summary.json``, ``model.npz`` and ``rounds.jsonl``."""
+"""The run folder: ``summary.json``, ``model.npz``, ``summaries.npz`` and ``rounds.jsonl``."""
 
 from __future__ import annotations
 
@@ -54,9 +54,11 @@ class RunFolder:
             file.write(json.dumps(plain(dataclasses.asdict(record)), ensure_ascii=False) + "\n")
 
     def write(self, outcome: Outcome, config: RunConfig, run_id: int) -> None:
-        """Write ``model.npz``, if there is a model, and then ``summary.json``."""
+        """Write ``model.npz`` and ``summaries.npz``, if there are such, and then ``summary.json``."""
         if outcome.model is not None:
             outcome.model.save(self.path / "model.npz")
+        if outcome.summaries is not None:
+            outcome.summaries.save(self.path / "summaries.npz")
         text = json.dumps(self._summary(outcome, config, run_id), indent=2, ensure_ascii=False)
         part = self.path / "summary.json.part"
         part.write_text(text + "\n", encoding="utf-8")
@@ -67,6 +69,7 @@ class RunFolder:
             "status": outcome.status,
             "k_hat": outcome.k_hat,
             "k_hat_bounds": outcome.bounds,
+            "words": outcome.words,
             "scores": dict(outcome.scores),
             "sites": [_flat(dataclasses.asdict(site)) for site in outcome.sites],
             "warnings": outcome.warnings,

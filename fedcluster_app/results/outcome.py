@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from fedcluster_app.results.model import Model
 
 FINISHED = "finished"
+
+
+class Savable(Protocol):
+    """Something that goes into a file of the run folder."""
+
+    def save(self, path: Path) -> None:
+        """Write the file."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +89,18 @@ class Outcome:
     k_hat : int or None
         Global number of clusters.
     bounds : (int, int) or None
-        Least and largest number that was possible, max K_g and sum K_g.
+        Least and largest number that was possible, max K_g and sum K_g; None where nothing bounds it.
     model : Model or None
+    summaries : Savable or None
+        What the sites sent and what became of it, for a later run to start from.
     sites : tuple of SiteResult
         In order of name.
     scores : mapping of str to float
         Label-free scores, and agreement with true classes where sites have them.
     details : mapping
         What the method has to say: settings it chose, the path it chose from.
+    words : tuple of str
+        Sentences about the count: how sure it is, what became of sites that came or went.
     warnings : tuple of str
         What a reader must know before using the result.
     """
@@ -97,7 +109,9 @@ class Outcome:
     k_hat: int | None = None
     bounds: tuple[int, int] | None = None
     model: Model | None = None
+    summaries: Savable | None = None
     sites: tuple[SiteResult, ...] = ()
     scores: Mapping[str, float] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -42,15 +42,14 @@ def size(number: float) -> str:
 
 
 def report(outcome: Outcome) -> str:
-    """Return the outcome as text: sites, count with its bounds, scores, warnings."""
-    if outcome.k_hat is None or outcome.bounds is None:
+    """Return the outcome as text: sites, count with what there is to say about it, scores, warnings."""
+    if outcome.k_hat is None:
         return f"{site_table(outcome)}\n\nstatus: {outcome.status}"
-    low, high = outcome.bounds
-    lines = [
-        site_table(outcome),
-        "",
-        f"K̂ = {outcome.k_hat} global clusters (at least {low} = max K_g, at most {high} = sum K_g)",
-    ]
+    count = f"K̂ = {outcome.k_hat} global cluster{'' if outcome.k_hat == 1 else 's'}"
+    if outcome.bounds is not None:
+        low, high = outcome.bounds
+        count += f" (at least {low} = max K_g, at most {high} = sum K_g)"
+    lines = [site_table(outcome), "", count, *(f"  {sentence}" for sentence in outcome.words)]
     lines += [
         f"{text}: {_text(outcome.scores[name])}"
         for name, text in _LABEL_FREE.items()
@@ -76,6 +75,7 @@ def report(outcome: Outcome) -> str:
 def site_table(outcome: Outcome) -> str:
     """Return one row for every site."""
     keys = {
+        "cells": "cells",
         "k_g": "K_g",
         "k_counted": "counted",
         "chosen": "chosen",

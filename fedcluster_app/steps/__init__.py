@@ -7,7 +7,7 @@ from typing import Any
 
 from fedcluster_app import messages
 from fedcluster_app.site import Site
-from fedcluster_app.steps import fedgem, hello, labels
+from fedcluster_app.steps import fedgem, hello, labels, microcluster
 
 Step = Callable[[Site, Any], Any]
 
@@ -16,5 +16,7 @@ STEPS: dict[type, Step] = {
     messages.AskFedGEMStart: fedgem.start,
     messages.AskFedGEMRound: fedgem.advance,
     messages.AskFedGEMEnd: fedgem.end,
+    messages.AskMicroClusters: microcluster.cells,
+    messages.AskMicroRound: microcluster.refine,
     messages.AskLabels: labels.answer,
 }

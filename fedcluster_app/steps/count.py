@@ -1,4 +1,4 @@
-"""Phase 1 at a site: how many clusters, by the estimator that the run names."""
+"""Phase 1 at a site: how many clusters, by an estimator that the run names."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.site import Site
 
 
-def count(site: Site, X: FloatArray) -> Count:
-    """Count the clusters among the scaled rows (n, q).
+def count(site: Site, X: FloatArray, name: str) -> Count:
+    """Count the clusters among the scaled rows (n, q) with the estimator of that name.
 
     Raises
     ------
     DataError
         If the oracle is asked at a site without labels, or at a real site.
     """
-    estimator = ESTIMATORS[site.config.estimator]
+    estimator = ESTIMATORS[name]
     if not estimator.needs_labels:
-        return estimator.load()(X, site.rng("count"), **_options(site.config))
+        return estimator.load()(X, site.rng("count"), **_options(site.config, name))
     labels = site.table.labels
     if labels is None or not site.virtual:
         raise DataError(
@@ -33,9 +33,9 @@ def count(site: Site, X: FloatArray) -> Count:
     return estimator.load()(X, labels)
 
 
-def _options(config: RunConfig) -> dict[str, Any]:
+def _options(config: RunConfig, name: str) -> dict[str, Any]:
     """Return the settings of the estimators that have some; the others have their own grid."""
-    if config.estimator != "asm":
+    if name != "asm":
         return {}
     asm = config.asm
     return {

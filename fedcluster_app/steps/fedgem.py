@@ -15,7 +15,6 @@ from fedcluster_app.aggregation.fedgem import (
     hard_summaries,
     initial_means,
 )
-from fedcluster_app.data.scaling import Scaling
 from fedcluster_app.errors import DataError
 from fedcluster_app.messages import (
     AskFedGEMEnd,
@@ -29,6 +28,7 @@ from fedcluster_app.messages import (
 from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.site import Site
 from fedcluster_app.steps.count import count
+from fedcluster_app.steps.rows import contributed
 
 # Of rows that all lie on their means there is no variance to take.
 SMALLEST_VARIANCE = 1e-6
@@ -36,13 +36,8 @@ SMALLEST_VARIANCE = 1e-6
 
 def start(site: Site, ask: AskFedGEMStart) -> FedGEMStart:
     """Count the clusters, make the first step, and dissolve what is too small to be released."""
-    scaling = Scaling(ask.center, ask.scale, ask.components, ask.score_scale)
-    X = site.rows(scaling)
-    if len(X) < site.min_count:
-        raise DataError(
-            f"site {site.name!r}: has {len(X)} rows, fewer than min-count={site.min_count}; it only receives"
-        )
-    counted = count(site, X)
+    X = contributed(site, ask)
+    counted = count(site, X, site.config.estimator)
     init = site.config.init
     if init in ("kmeans", "kmeans++"):
         # A gross outlier that took no part in the count must not take one of its means.
@@ -127,7 +122,7 @@ def _continued_step(site: Site, means: FloatArray) -> tuple[FloatArray, Balls]:
         raise DataError(
             f"site {site.name!r}: got means of shape {means.shape}, expected {memory.released.shape}"
         )
-    X = site.rows(Scaling(memory.center, memory.scale, memory.components, memory.score_scale))
+    X = site.rows(memory.scaling)
     step = _step(site, X, means, memory.variance)
     released, radii = disclosure.hold_back(
         step.balls.means, step.balls.radii, step.mass, memory.released, site.min_count

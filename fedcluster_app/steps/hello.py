@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedcluster_app import __version__
-from fedcluster_app.data.scaling import lower_triangle, table_moments
+from fedcluster_app.data.scaling import lower_triangle, table_moments, takes_axes
 from fedcluster_app.messages import AskHello, Hello, SiteFolder
 from fedcluster_app.site import Site
 
@@ -13,7 +13,7 @@ def answer(site: Site, ask: AskHello) -> Hello:
     if site.virtual:
         site.memory.save(SiteFolder(ask.run_folder))
     table = site.table
-    full = 0 < site.config.pca < len(table.columns)
+    full = takes_axes(len(table.columns), pca=site.config.pca, share=site.config.axes_share)
     moments = table_moments(table.X, full=full) if table.n_rows >= site.min_count else None
     return Hello(
         site=site.name,

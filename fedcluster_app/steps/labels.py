@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedcluster_app import disclosure
-from fedcluster_app.data.scaling import Scaling
+from fedcluster_app.aggregation.micro.weights import site_weights
+from fedcluster_app.data.scaling import symmetric_matrix
 from fedcluster_app.messages import AskLabels, Labelled
 from fedcluster_app.metrics.additive import score_sums
 from fedcluster_app.metrics.agreement import contingency_table
+from fedcluster_app.mixtures.densities import log_densities
 from fedcluster_app.mixtures.mixture import Mixture
-from fedcluster_app.mixtures.types import IntArray
+from fedcluster_app.mixtures.types import FloatArray, IntArray
 from fedcluster_app.results.model import cluster_labels, write_labels
 from fedcluster_app.site import Site
+from fedcluster_app.steps.rows import aligned
 
 
 def answer(site: Site, ask: AskLabels) -> Labelled:
     """Write the labels at the site, and send sums alone; a site under ``min-count`` sends only its size."""
-    clusters = Mixture(ask.weights, ask.means, ask.variances)
-    X = site.rows(Scaling(ask.center, ask.scale, ask.components, ask.score_scale))
+    X = aligned(site.rows(ask.scaling), ask.offset, ask.gain)
+    clusters = _clusters(X, ask)
     found = cluster_labels(X, clusters)
     write_labels(site.labels_path, found)
     if len(X) < site.min_count:
@@ -39,6 +44,17 @@ def answer(site: Site, ask: AskLabels) -> Labelled:
         contingency=table,
         own_contingency=own_table,
     )
+
+
+def _clusters(X: FloatArray, ask: AskLabels) -> Mixture:
+    """Return the global clusters as the site weighs them; weights fitted here stay here."""
+    f = ask.means.shape[1]
+    spherical = ask.covariances.shape[1] == 1
+    covariances = ask.covariances[:, 0] if spherical else symmetric_matrix(ask.covariances, f)
+    clusters = Mixture(ask.weights, ask.means, covariances)
+    if not ask.fit_weights:
+        return clusters
+    return replace(clusters, weights=site_weights(log_densities(X, clusters), clusters.weights))
 
 
 def _part(clusters: Mixture, members: IntArray) -> Mixture:

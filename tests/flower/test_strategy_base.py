@@ -417,10 +417,10 @@ def test_without_a_majority_on_columns_the_run_stops() -> None:
     [
         ({"mean": np.array([np.nan, 0.0])}, 0, "NaN or infinite"),
         ({"scatter": np.array([-1.0, 0.0])}, 0, "at least 0"),
-        ({"scatter": None}, 0, "without the second moments that pca=0 needs"),
+        ({"scatter": None}, 0, "without the second moments that the scaling needs"),
         ({"mean": np.zeros(3), "scatter": np.ones(3)}, 0, "moments of 3 columns and 10 rows, expected 2"),
         ({"rows": 0}, 0, "moments of 2 columns and 0 rows"),
-        ({"scatter_triangle": None, "scatter": np.ones(2)}, 1, "without the second moments that pca=1 needs"),
+        ({"scatter_triangle": None, "scatter": np.ones(2)}, 1, "without the second moments that the scaling"),
         ({"scatter_triangle": np.ones(4)}, 1, "expected 3 entries"),
         ({"scatter_triangle": np.array([1.0, 0.0, -1.0])}, 1, "negative diagonal"),
     ],

@@ -36,7 +36,8 @@ def arrays(spec: ArraySpec, sizes: dict[str, int]) -> st.SearchStrategy[Any]:
     shape = tuple(sizes[letter] for letter in spec.shape.split())
     if spec.whole:
         low = int(-(2**63) if spec.low is None else spec.low)
-        return hnp.arrays(np.int64, shape, elements=st.integers(low, 2**63 - 1))
+        high = int(2**63 - 1 if spec.high is None else spec.high)
+        return hnp.arrays(np.int64, shape, elements=st.integers(low, high))
     elements = st.floats(-LARGEST if spec.low is None else spec.low, LARGEST)
     return hnp.arrays(np.float64, shape, elements=elements)
 

@@ -123,7 +123,19 @@ def refusal(where: Context, ask: object) -> str:
 def ask_labels(centers: np.ndarray, own: list[int] | None = None) -> AskLabels:
     k = len(centers)
     members = None if own is None else np.array(own)
-    return AskLabels(np.zeros(2), np.ones(2), None, None, np.full(k, 1 / k), centers, np.ones(k), members)
+    return AskLabels(
+        center=np.zeros(2),
+        scale=np.ones(2),
+        components=None,
+        score_scale=None,
+        weights=np.full(k, 1 / k),
+        means=centers,
+        covariances=np.ones((k, 1)),
+        offset=None,
+        gain=None,
+        fit_weights=False,
+        own_labels=members,
+    )
 
 
 def evaluate(where: Context, ask: AskLabels) -> tuple[float, int, Labelled]:
@@ -204,9 +216,7 @@ def test_a_site_from_hello_to_labels(
     )
     ask = ask_labels(CENTERS[:3], own=[0, 1])
     loss, rows, said = evaluate(where, ask)
-    found = Model(
-        ("a", "b"), Scaling(np.zeros(2), np.ones(2)), Mixture(ask.weights, ask.means, ask.variances)
-    )
+    found = Model(("a", "b"), Scaling(np.zeros(2), np.ones(2)), Mixture(ask.weights, ask.means, np.ones(3)))
     expected = found.predict(X)
     sums = score_sums(X, expected, CENTERS[:3])
     assert (rows, loss) == (90, pytest.approx(sums.within.sum() / 90))

@@ -29,7 +29,13 @@ def run_settings() -> list[Row]:
     defaults = config.as_run_config(config.RunConfig())
     choices = {
         field.metadata["key"].name: f" ({', '.join(get_args(get_type_hints(part)[field.name]))})"
-        for part in (config.RunConfig, config.DataSpec, config.AsmConfig, config.FedGEMConfig)
+        for part in (
+            config.RunConfig,
+            config.DataSpec,
+            config.AsmConfig,
+            config.FedGEMConfig,
+            config.MicroConfig,
+        )
         for field in dataclasses.fields(part)
         if get_origin(get_type_hints(part)[field.name]) is Literal
     }

@@ -27,7 +27,7 @@ from fedcluster_app.wire import (
     message,
 )
 
-SIZES = {"d": 3, "t": 6, "q": 2, "f": 2, "k": 4, "m": 5, "c": 3}
+SIZES = {"d": 3, "t": 6, "q": 2, "f": 2, "k": 4, "m": 5, "s": 7, "c": 3}
 SCALARS = {str: "text", int: 3, float: 0.5, bool: True, tuple: ("a=1", "b=2", "c=3")}
 
 
@@ -38,6 +38,8 @@ def example(kind: type) -> Any:
         if isinstance(spec, ArraySpec):
             shape = [SIZES[letter] for letter in spec.shape.split()]
             values[name] = np.arange(1, np.prod(shape) + 1, dtype=spec_dtype(spec)).reshape(shape)
+            if spec.high is not None:
+                np.minimum(values[name], spec.high, out=values[name], casting="unsafe")
         else:
             values[name] = SCALARS[spec.kind]
     return kind(**values)

@@ -1,0 +1,185 @@
+"""Federated EM on the rows themselves, in rounds, for one set of clusters or for many side by side.
+
+A site sends sums about means that everybody knows; they add over sites, so they could be summed without
+anybody seeing those of one site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedcluster_app.aggregation.micro.em import WEIGHT_FLOOR, Clusters, Shrinkage
+from fedcluster_app.mixtures.densities import log_densities, logsumexp
+from fedcluster_app.mixtures.mixture import Mixture
+from fedcluster_app.mixtures.types import BoolArray, FloatArray, IntArray
+
+# Which rows of a site a set is fitted to.
+ALL = -1
+Enough = Callable[[FloatArray], BoolArray]
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterSets:
+    """Sets of clusters that are refined side by side, m clusters in s sets.
+
+    Attributes
+    ----------
+    means, covariances : (m, q) and (m, q, q) arrays
+    members : (m,) int array
+        Set of every cluster, ascending from 0.
+    rows : (s,) int array
+        What every set is fitted to: half 0 or 1 of each site's rows, or all of them (-1).
+    """
+
+    means: FloatArray
+    covariances: FloatArray
+    members: IntArray
+    rows: IntArray
+
+    def of(self, number: int) -> BoolArray:
+        """Return which clusters (m,) are of a set."""
+        which: BoolArray = self.members == number
+        return which
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What a site's rows say about each cluster of every set.
+
+    Attributes
+    ----------
+    mass : (m,) array
+        Total responsibility.
+    first : (m, q) array
+        Sum of responsibility times deviation from the cluster's mean.
+    second : (m, q, q) array
+        Sum of responsibility times the outer product of that deviation with itself.
+    log_likelihood, held_out : (s,) arrays
+        Of the rows that a set is fitted to, and of the other half's (0 if it is fitted to all).
+    """
+
+    mass: FloatArray
+    first: FloatArray
+    second: FloatArray
+    log_likelihood: FloatArray
+    held_out: FloatArray
+
+
+def gather(fits: Sequence[tuple[int, Clusters]]) -> ClusterSets:
+    """Return sets side by side from pairs (rows that a set is fitted to, clusters)."""
+    clusters = [found for _, found in fits]
+    return ClusterSets(
+        np.concatenate([found.means for found in clusters]),
+        np.concatenate([found.covariances for found in clusters]),
+        np.repeat(np.arange(len(fits)), [found.k for found in clusters]),
+        np.array([rows for rows, _ in fits]),
+    )
+
+
+def site_sums(
+    X: FloatArray, halves: IntArray, sets: ClusterSets, weights: FloatArray, enough: Enough
+) -> tuple[Sums, FloatArray]:
+    """Make the E step of a round at a site.
+
+    Parameters
+    ----------
+    X : (n, q) array
+    halves : (n,) int array
+        Half of every row.
+    sets : ClusterSets
+    weights : (m,) array
+        The site's mixing weights, summing to 1 in every set.
+    enough
+        Says of masses (k,) behind which of them enough rows stand. A cluster with too few gives them to the
+        others of its set for this round; a half that is too small as a whole sends zeros.
+
+    Returns
+    -------
+    sums : Sums
+    weights : (m,) array
+        The site's weights after the round; they stay at the site.
+
+    Notes
+    -----
+    **Source**: EM for a mixture with shared components and weights of every site's own (as in Marfoq et al.,
+    Federated multi-task learning under a mixture of distributions, NeurIPS 2021). Cost O(n m q²).
+    """
+    (m, q), s = sets.means.shape, len(sets.rows)
+    sums = Sums(np.zeros(m), np.zeros((m, q)), np.zeros((m, q, q)), np.zeros(s), np.zeros(s))
+    weights = weights.copy()
+    for number, half in enumerate(sets.rows):
+        which = np.flatnonzero(sets.of(number))
+        fitted = np.full(len(X), True) if half == ALL else halves == half
+        rows = X[fitted]
+        if not enough(np.array([float(len(rows))]))[0]:
+            continue
+        own = weights[which]
+        mixture = Mixture(own / own.sum(), sets.means[which], sets.covariances[which])
+        joint = _joint(rows, mixture)
+        sums.log_likelihood[number] = logsumexp(joint, axis=1).sum()
+        if half != ALL:
+            sums.held_out[number] = logsumexp(_joint(X[~fitted], mixture), axis=1).sum()
+        R = _released(joint, enough)
+        sums.mass[which] = R.sum(axis=0)
+        for cluster, share in zip(which, R.T, strict=True):
+            deviation = rows - sets.means[cluster]
+            sums.first[cluster] = share @ deviation
+            deviation *= np.sqrt(share)[:, None]
+            sums.second[cluster] = deviation.T @ deviation
+        own = sums.mass[which] + WEIGHT_FLOOR
+        weights[which] = own / own.sum()
+    return sums, weights
+
+
+def add_up(parts: Sequence[Sums]) -> Sums:
+    """Add the sums of all sites, in the order given."""
+    fields = ("mass", "first", "second", "log_likelihood", "held_out")
+    return Sums(**{name: np.sum([getattr(part, name) for part in parts], axis=0) for name in fields})
+
+
+def advance(sets: ClusterSets, total: Sums, shrinkage: Shrinkage) -> ClusterSets:
+    """Make the M step of a round from the sums over all sites.
+
+    A cluster that no site has enough rows of stays where it is, with the covariance of all clusters of its
+    set.
+    """
+    means, covariances = sets.means.copy(), sets.covariances.copy()
+    shift = total.first / np.where(total.mass > 0, total.mass, 1.0)[:, None]
+    scatters = total.second - total.mass[:, None, None] * shift[:, :, None] * shift[:, None, :]
+    means += shift
+    for number in range(len(sets.rows)):
+        which = sets.of(number)
+        if total.mass[which].any():
+            covariances[which] = shrinkage.apply(total.mass[which], scatters[which])
+    return replace(sets, means=means, covariances=covariances)
+
+
+def is_possible(sums: Sums) -> bool:
+    """Whether sums can be those of rows: scatter about the rows' own mean is nowhere negative."""
+    shift = sums.first / np.where(sums.mass > 0, sums.mass, 1.0)[:, None]
+    scatters = sums.second - sums.mass[:, None, None] * shift[:, :, None] * shift[:, None, :]
+    size = np.trace(sums.second, axis1=1, axis2=2)
+    least = np.linalg.eigvalsh(scatters).min(axis=1)
+    return bool((sums.mass >= 0).all() and (least >= -1e-8 * np.maximum(size, 1e-300)).all())
+
+
+def _joint(X: FloatArray, mixture: Mixture) -> FloatArray:
+    return log_densities(X, mixture) + np.log(mixture.weights)
+
+
+def _released(joint: FloatArray, enough: Enough) -> FloatArray:
+    """Return responsibilities (n, k) in which every cluster has no row or enough of them."""
+    R = np.exp(joint - logsumexp(joint, axis=1)[:, None])
+    mass = R.sum(axis=0)
+    large = enough(mass)
+    if large.all():
+        return R
+    if not large.any():
+        large[np.argmax(mass)] = True
+    kept = joint[:, large]
+    R = np.zeros_like(joint)
+    R[:, large] = np.exp(kept - logsumexp(kept, axis=1)[:, None])
+    return R

@@ -1,0 +1,288 @@
+"""Rules for the number of global clusters, side by side, over federations whose number of classes is known.
+
+Paths of fits are costly, rules are not: the command writes what speaks for each K, and how well the held-out
+rows are labelled with it, and reads that again to score rules. Some federations are held back: a rule is
+measured on them when it is finished::
+
+    python -m simulations.experiments.k_rules --data DIR --sets development --seeds 4 --json paths.json
+    python -m simulations.experiments.k_rules --read paths.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fedcluster_app.aggregation.micro import path as paths
+from fedcluster_app.aggregation.micro.cells import Cells, halve, micro_clusters, stack
+from fedcluster_app.aggregation.micro.em import Clusters
+from fedcluster_app.data.scaling import agree_scaling, table_moments
+from fedcluster_app.metrics.agreement import adjusted_rand_index, contingency_table
+from fedcluster_app.mixtures.densities import log_densities
+from fedcluster_app.mixtures.distances import squared_distances
+from fedcluster_app.mixtures.mixture import Mixture
+from fedcluster_app.mixtures.statistics import merge_all
+from fedcluster_app.mixtures.types import FloatArray
+from fedcluster_app.results.tables import aligned
+from fedcluster_app.streams import stream
+from simulations.experiments.k_criteria import RULES, Figures, figures
+from simulations.experiments.sets import SETS, Dealt, LabelledSet, deal
+from simulations.partitions import regime_a
+from simulations.sources import numbered_names
+
+MIN_ROWS, ROWS_PER_CELL, MOST_CELLS = 5, 10, 20
+
+
+@dataclass(frozen=True)
+class Blobs:
+    """Clusters of unit variance around random centres, dealt to sites by regime A.
+
+    Attributes
+    ----------
+    shape : str
+        "round", "elongated" (standard deviations of 0.4 to 2, random axes), "t" (four degrees of freedom) or
+        "uniform" (a cube).
+    k, d, sites : int
+        Clusters, features, sites.
+    k_min, k_max : int
+        Range of the number of clusters at a site.
+    rows : tuple of int
+        Range of the size of a cluster, log-uniform.
+    apart : float
+        Distance of the nearest two centres.
+    """
+
+    shape: str
+    k: int
+    d: int
+    sites: int
+    k_min: int
+    k_max: int
+    rows: tuple[int, int] = (200, 400)
+    apart: float = 5.0
+
+
+DEVELOPMENT: dict[str, Blobs | LabelledSet] = {
+    **{
+        name: SETS[name]
+        for name in (
+            "digits",
+            "waveform",
+            "cwru",
+            "tep",
+            "penbased",
+            "frogA",
+            "abalone",
+            "penguins",
+            "mnist",
+        )
+    },
+    "easy": Blobs("round", 5, 5, 6, 2, 5),
+    "rich": Blobs("round", 8, 5, 12, 3, 6, apart=4.0),
+    "elongated": Blobs("elongated", 6, 6, 8, 2, 4),
+    "unequal": Blobs("round", 8, 6, 10, 2, 6, rows=(40, 1200), apart=4.5),
+    "many": Blobs("round", 18, 8, 15, 3, 9, apart=4.5),
+    "heavy-tails": Blobs("t", 5, 5, 8, 2, 4, apart=7.0),
+    "one-round": Blobs("round", 1, 8, 6, 1, 1, rows=(1500, 1500)),
+    "one-elongated": Blobs("elongated", 1, 8, 6, 1, 1, rows=(1500, 1500)),
+    "one-uniform": Blobs("uniform", 1, 3, 6, 1, 1, rows=(1500, 1500)),
+}
+HELD_BACK: dict[str, Blobs | LabelledSet] = {
+    **{name: SETS[name] for name in ("frogB", "fmnist", "mnist-vae")},
+    "wholesale": LabelledSet("wholesale_customers.npz", 3),
+    "cmapss": LabelledSet("cmapss_fd001_fd003.npz", 10, 2, 3, keep={"part": [0]}),
+    "many-elongated": Blobs("elongated", 22, 10, 20, 3, 10, rows=(100, 600)),
+    "heavy-unequal": Blobs("t", 7, 8, 10, 2, 5, rows=(80, 1200), apart=7.0),
+    "one-flat": Blobs("elongated", 1, 5, 8, 1, 1, rows=(2000, 2000)),
+}
+
+
+def federation(source: Blobs | LabelledSet, seed: int, name: str, folder: str) -> tuple[Cells, Dealt]:
+    """Return the micro-clusters of the sites' training rows, and all rows in the common scaling."""
+    rng = stream(seed, "experiment", name)
+    if isinstance(source, Blobs):
+        dealt, method, pca = _blobs(source, rng), "standard", 0
+    else:
+        dealt, method, pca = deal(source, folder, "a", rng), source.scaling, source.pca
+    train = {site: rows for site, rows in dealt.train.items() if len(rows) >= MIN_ROWS}
+    moments = merge_all([table_moments(dealt.X[rows], full=True) for rows in train.values()])
+    columns = [str(i) for i in range(dealt.X.shape[1])]
+    X = agree_scaling(moments, columns, method=method, pca=pca, share=0.95)[0].apply(dealt.X)
+    uploads = {}
+    for site, rows in train.items():
+        own = stream(seed, site, "micro")
+        halves = halve(len(rows), own, min_rows=MIN_ROWS)
+        uploads[site] = micro_clusters(
+            X[rows], halves, own, min_rows=MIN_ROWS, rows_per_cell=ROWS_PER_CELL, most=MOST_CELLS
+        )
+    test = {site: dealt.test[site] for site in train}
+    return stack(uploads), replace(dealt, X=X, train=train, test=test)
+
+
+def _blobs(source: Blobs, rng: np.random.Generator) -> Dealt:
+    k, d = source.k, source.d
+    centres = rng.normal(size=(k, d))
+    if k > 1:
+        centres *= source.apart / np.sqrt(squared_distances(centres, centres)[np.triu_indices(k, 1)].min())
+    sizes = np.exp(rng.uniform(*np.log(source.rows), size=k)).round().astype(np.int64)
+    X = np.concatenate(
+        [centre + _cluster(source.shape, n, d, rng) for centre, n in zip(centres, sizes, strict=True)]
+    )
+    y = np.repeat(np.arange(k), sizes)
+    parts = regime_a(y, source.sites, rng, k_min=source.k_min, k_max=source.k_max)
+    names = numbered_names(source.sites)
+    return Dealt(X, y, dict(zip(names, parts.train, strict=True)), dict(zip(names, parts.test, strict=True)))
+
+
+def _cluster(shape: str, n: int, d: int, rng: np.random.Generator) -> FloatArray:
+    """Rows (n, d) of mean variance about 1 around the origin."""
+    if shape == "uniform":
+        return rng.uniform(-np.sqrt(3), np.sqrt(3), size=(n, d))
+    rows = rng.normal(size=(n, d))
+    if shape == "t":
+        # A t with four degrees of freedom has variance 2.
+        rows /= np.sqrt(2 * rng.chisquare(4, size=(n, 1)) / 4)
+    if shape == "elongated":
+        scales = np.geomspace(0.4, 2.0, d)
+        rows = rows * (scales / np.sqrt(np.square(scales).mean())) @ np.linalg.qr(rng.normal(size=(d, d)))[0]
+    return rows
+
+
+def labels_agree(dealt: Dealt, clusters: Clusters) -> float:
+    """Return the adjusted Rand index of classes and labels over the held-out rows of all sites."""
+    mixture = Mixture(clusters.global_weights, clusters.means, clusters.covariances)
+    found = [
+        (log_densities(dealt.X[rows], mixture) + np.log(weights)).argmax(axis=1)
+        for rows, weights in zip(dealt.test.values(), clusters.weights, strict=True)
+    ]
+    classes = dealt.y[np.concatenate(list(dealt.test.values()))]
+    return float(adjusted_rand_index(contingency_table(classes, np.concatenate(found))))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One federation's figures along the grid, and the agreement with its classes at each K."""
+
+    name: str
+    seed: int
+    k_true: int
+    figures: Figures
+    agreement: tuple[float, ...]
+
+
+def run(name: str, seed: int, folder: str) -> Trial:
+    """Follow the path of one federation."""
+    cells, dealt = federation({**DEVELOPMENT, **HELD_BACK}[name], seed, name, folder)
+    rng = stream(seed, "server")
+    path = paths.follow(cells, paths.grid(paths.largest_k(cells)), rng)
+    agreement = tuple(labels_agree(dealt, path.fits[int(k)].clusters) for k in path.k)
+    return Trial(name, seed, len(np.unique(dealt.y)), figures(cells, path, rng), agreement)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A rule over sets: the means of the sets' mean agreements and count errors.
+
+    `worst` is the largest loss of one set's mean agreement against that at the true K; `low`, `high` are the
+    ends of a 95 % interval for the difference of the agreement to the first rule, by bootstrap of sets.
+    """
+
+    rule: str
+    agreement: float
+    error: float
+    worst: float
+    low: float
+    high: float
+    by_set: dict[str, tuple[float, float]]
+
+
+def summarise(trials: Sequence[Trial], rules: Sequence[str]) -> list[Summary]:
+    """Summaries in the order of the rules; between grid points the agreement is interpolated."""
+    names = list(dict.fromkeys(trial.name for trial in trials))
+    groups = [[trial for trial in trials if trial.name == name] for name in names]
+
+    def means(rule: str) -> FloatArray:
+        chosen = [
+            [t.k_true if rule == "true K" else RULES[rule](t.figures) for t in group] for group in groups
+        ]
+        pairs = [
+            [(np.interp(k, t.figures.k, t.agreement), abs(k - t.k_true)) for t, k in zip(g, ks, strict=True)]
+            for g, ks in zip(groups, chosen, strict=True)
+        ]
+        return np.array([np.mean(each, axis=0) for each in pairs])
+
+    truth, first = means("true K"), means(rules[0])
+    found = []
+    for rule in rules:
+        own = means(rule)
+        low, high = _interval(own[:, 0] - first[:, 0])
+        by_set = {name: (float(a), float(e)) for name, (a, e) in zip(names, own, strict=True)}
+        worst = float((truth[:, 0] - own[:, 0]).max())
+        found.append(Summary(rule, *map(float, own.mean(axis=0)), worst, low, high, by_set))
+    return found
+
+
+def _interval(differences: FloatArray, draws: int = 4000) -> tuple[float, float]:
+    drawn = np.random.default_rng(0).integers(len(differences), size=(draws, len(differences)))
+    low, high = np.quantile(differences[drawn].mean(axis=1), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def table(summaries: Sequence[Summary]) -> str:
+    """Return the summaries as two tables: the means, and agreement / count error by set."""
+    head = ["rule", "ARI", "|K - K*|", "worst loss", "95 % of ARI difference to first"]
+    means = [
+        [s.rule, f"{s.agreement:.3f}", f"{s.error:.2f}", f"{s.worst:.2f}", f"{s.low:+.3f} to {s.high:+.3f}"]
+        for s in summaries
+    ]
+    shown = summaries[:6]
+    lines = [
+        [name, *("{:.2f}/{:.1f}".format(*s.by_set[name]) for s in shown)] for name in summaries[0].by_set
+    ]
+    return f"{aligned([head, *means])}\n\n{aligned([['set', *(s.rule for s in shown)], *lines])}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--data", default=os.environ.get("FEDCLUSTER_DATA", ""), help="folder of the files")
+    parser.add_argument("--sets", default="development", help="development, held-back, or names")
+    parser.add_argument("--seeds", type=int, default=4, help="how many")
+    parser.add_argument("--json", type=Path, help="file for every path")
+    parser.add_argument("--read", type=Path, nargs="*", help="such files, instead of running")
+    args = parser.parse_args(arguments)
+    groups = {"development": list(DEVELOPMENT), "held-back": list(HELD_BACK)}
+    names = groups.get(args.sets) or args.sets.split(",")
+    if unknown := [name for name in names if name not in {**DEVELOPMENT, **HELD_BACK}]:
+        parser.error(f"unknown: {', '.join(unknown)}")
+    if args.read:
+        trials = [trial for file in args.read for trial in read(file)]
+    else:
+        trials = []
+        for name in names:
+            trials += [run(name, seed, args.data) for seed in range(args.seeds)]
+            if args.json:
+                write(args.json, trials)
+    print(table(summarise(trials, ["true K", *RULES])))
+
+
+def write(file: Path, trials: Sequence[Trial]) -> None:
+    """Write paths."""
+    plain = [{**vars(trial), "figures": trial.figures.plain()} for trial in trials]
+    file.write_text(json.dumps(plain) + "\n", "utf-8")
+
+
+def read(file: Path) -> list[Trial]:
+    """Read what :func:`write` has written."""
+    found = json.loads(file.read_text("utf-8"))
+    return [Trial(**{**each, "figures": Figures.read(each["figures"])}) for each in found]
+
+
+if __name__ == "__main__":
+    main()

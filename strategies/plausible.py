@@ -1,0 +1,48 @@
+"""Whether summaries of a site can be of the rows whose moments it sent when it greeted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcluster_app.data.scaling import Scaling
+from fedcluster_app.mixtures.statistics import Statistics
+from fedcluster_app.mixtures.types import FloatArray
+
+# Relative to the scale of the numbers: what rounding may do, and far less than a row does.
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Totals:
+    """Number, mean (q,) and variance (q,) of rows."""
+
+    rows: float
+    mean: FloatArray
+    variance: FloatArray
+
+    def problem(self, told: Totals) -> str | None:
+        """Say where totals of summaries depart from these, or None."""
+        if abs(told.rows - self.rows) > TOLERANCE * self.rows:
+            return f"they hold {told.rows:g} rows, the site said {self.rows:g}"
+        spread = np.sqrt(self.variance) + np.abs(self.mean) + TOLERANCE
+        if (np.abs(told.mean - self.mean) > TOLERANCE * spread).any():
+            return "their mean is not that of the site's rows"
+        if (np.abs(told.variance - self.variance) > TOLERANCE * spread**2).any():
+            return "their variance is not that of the site's rows"
+        return None
+
+
+def greeted(moments: Statistics, scaling: Scaling) -> Totals:
+    """Return the totals that follow from a site's moments, in the agreed scaling."""
+    rows, scatter = float(moments.mass[0]), moments.scatters[0]
+    covariance = (scatter if scatter.ndim == 2 else np.diag(scatter)) / rows
+    return Totals(rows, scaling.apply(moments.means)[0], np.diagonal(scaling.covariance(covariance)))
+
+
+def pooled(masses: FloatArray, means: FloatArray, variances: FloatArray) -> Totals:
+    """Return the totals of groups of rows: masses (k,), means and variances (k, q)."""
+    rows = float(masses.sum())
+    mean = masses @ means / rows
+    return Totals(rows, mean, masses @ (variances + np.square(means - mean)) / rows)
