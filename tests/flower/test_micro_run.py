@@ -1,0 +1,370 @@
+"""Runs of micro-clusters in this process: true to the data, whatever comes, whenever it comes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Message
+from numpy.typing import NDArray
+
+from fedcluster_app.config import as_run_config, parse_run_config
+from fedcluster_app.errors import ConfigError, DataError, RunError
+from fedcluster_app.results.model import load_model
+from fedcluster_app.results.outcome import FINISHED
+from fedcluster_app.results.summaries import load_summaries
+from fedcluster_app.results.tables import plain, report
+from fedcluster_app.server_app import conduct
+from fedcluster_app.transport import from_records, to_records
+from fedcluster_app.wire import Payload
+from simulations.federation import LocalGrid, LocalRun, run_locally, virtual_nodes
+
+Blobs = Callable[..., NDArray[np.float64]]
+Sites = Callable[..., list[dict[str, Any]]]
+ReadClusters = Callable[[Path], NDArray[np.int64]]
+KINDS = {"cells": "ask.micro.clusters", "round": "ask.micro.round", "labels": "ask.labels"}
+
+
+def run(nodes: Any, folder: Path | str = "", **values: Any) -> LocalRun:
+    how = {name: values.pop(name) for name in ("tamper", "arrange") if name in values}
+    settings = {key.replace("_", "-"): value for key, value in values.items()}
+    config = parse_run_config({"method": "microcluster", "round-timeout": 0.1, **settings})
+    return run_locally(config, nodes, run_folder=str(folder), **how)
+
+
+def at(phase: str, fault: Callable[[Message, Message], Message | None], node: int = 1) -> Any:
+    """Let a fault come over one node's answers in one phase."""
+
+    def tamper(number: int, question: Message, answer: Message) -> Message | None:
+        here = number == node and from_records(question.content).kind == KINDS[phase]
+        return fault(question, answer) if here else answer
+
+    return tamper
+
+
+def silent(question: Message, answer: Message) -> None:
+    return None
+
+
+def crash(question: Message, answer: Message) -> Message:
+    raise MemoryError("out of memory")
+
+
+def changed(field: str, change: Callable[[NDArray[Any]], Any]) -> Callable[[Message, Message], Message]:
+    def fault(question: Message, answer: Message) -> Message:
+        payload = from_records(answer.content)
+        payload.arrays[field] = change(payload.arrays[field].copy())
+        return Message(to_records(Payload(payload.arrays, payload.scalars)), reply_to=question)
+
+    return fault
+
+
+def fingerprint(one: LocalRun, folder: Path) -> tuple[bytes, bytes, str]:
+    """All that a run found, but for times."""
+    assert one.outcome.model is not None
+    assert one.outcome.summaries is not None
+    one.outcome.model.save(folder / "model.npz")
+    one.outcome.summaries.save(folder / "summaries.npz")
+    said = dataclasses.asdict(dataclasses.replace(one.outcome, model=None, summaries=None))
+    trace = [dataclasses.asdict(dataclasses.replace(record, seconds=0.0)) for record in one.trace]
+    text = json.dumps(plain([said, trace]), sort_keys=True)
+    return (folder / "model.npz").read_bytes(), (folder / "summaries.npz").read_bytes(), text
+
+
+@pytest.fixture
+def three(csv_sites: Sites, blobs: Blobs) -> list[dict[str, Any]]:
+    """Sites a, b, c: three clusters each, far apart."""
+    return csv_sites({name: blobs(seed, 40, 50, 60) for seed, name in enumerate("abc")})
+
+
+def phases(one: LocalRun) -> list[str]:
+    return [record.phase for record in one.trace]
+
+
+# --- what a run is
+
+
+def test_one_upload_finds_the_clusters(three: list[dict[str, Any]], clusters_in: ReadClusters) -> None:
+    found = run(three)
+    outcome = found.outcome
+    assert outcome.status == FINISHED
+    assert phases(found) == ["hello", "cells", "labels"]
+    assert (outcome.k_hat, outcome.bounds, outcome.warnings) == (3, None, ())
+    assert outcome.model is not None
+    np.testing.assert_allclose(
+        np.sort(outcome.model.clusters.weights), [40 / 150, 50 / 150, 60 / 150], atol=0.02
+    )
+    for node in three:
+        labels = clusters_in(node["labels-path"])
+        assert [len(set(part)) for part in np.split(labels, [40, 90])] == [1, 1, 1]
+        assert len(set(labels)) == 3
+    path = outcome.details["k_path"]
+    assert [line["k"] for line in path][:3] == [1, 2, 3]
+    assert set(path[2]) == {"k", "log_likelihood", "bic", "held_out", "separation"}
+    assert outcome.details["votes"]["bic"] == outcome.details["votes"]["hold"] == 3
+    assert outcome.words
+    text = report(outcome)
+    assert "K̂ = 3 global clusters\n" in text
+    assert outcome.words[0] in text
+
+
+def test_a_site_that_lacks_a_cluster_weighs_it_nothing(csv_sites: Sites, blobs: Blobs) -> None:
+    nodes = csv_sites({"a": blobs(0, 60, 60), "b": blobs(1, 60, 60), "c": blobs(2, 60, 60) + 8.0})
+    found = run(nodes)
+    assert found.outcome.k_hat == 3
+    weights = found.strategy.state.assembly.clusters.weights
+    assert np.sort(weights, axis=1)[:, 0].max() < 1e-6
+    assert [site.details["k_g"] for site in found.outcome.sites] == [2, 2, 2]
+
+
+def test_no_cell_has_fewer_rows_than_either_floor(csv_sites: Sites, blobs: Blobs) -> None:
+    nodes = csv_sites({name: blobs(seed, 40, 3, 60) for seed, name in enumerate("ab")})
+    nodes[1]["min-count"] = 12
+    found = run(nodes, min_count=7)
+    counts = {name: cells.counts for name, cells in found.strategy.state.micro.uploads.items()}
+    assert counts["a"].min() >= 7
+    assert counts["b"].min() >= 12
+    assert all(part.sum() == 103 for part in counts.values())
+
+
+def test_the_ledger_holds_what_was_sent(three: list[dict[str, Any]]) -> None:
+    found = run(three, refine_rounds=2)
+    for node, site in zip(three, found.outcome.sites, strict=True):
+        lines = [json.loads(line) for line in Path(node["ledger-path"]).read_text().splitlines()]
+        kinds = ["hello", "micro.clusters", "micro.sums", "micro.sums", "labelled"]
+        assert [line["message"] for line in lines] == kinds
+        assert set(lines[1]["arrays"]) == {"halves", "counts", "means", "variances"}
+        assert sum(line["bytes"] for line in lines) == site.bytes_up
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("settings", [{}, {"refined_votes": "on", "refine_rounds": 2}])
+def test_any_arrival_order_gives_the_same_bytes(seed: int, settings: dict[str, Any], tmp_path: Path) -> None:
+    mix = random.Random(seed)
+
+    def shuffled(replies: list[Message]) -> list[Message]:
+        mix.shuffle(replies)
+        return replies
+
+    nodes: Any = virtual_nodes(4)
+    expected = fingerprint(run(nodes, **settings), tmp_path)
+    mix.shuffle(nodes)
+    assert fingerprint(run(nodes, arrange=shuffled, **settings), tmp_path) == expected
+
+
+def test_another_seed_gives_other_cells(three: list[dict[str, Any]]) -> None:
+    a, b = (run(three, seed=seed).strategy.state.micro.uploads["a"].means for seed in (1, 2))
+    assert a.shape != b.shape or not np.array_equal(a, b)
+
+
+# --- rounds of federated EM
+
+
+def test_rounds_raise_the_likelihood(three: list[dict[str, Any]]) -> None:
+    found = run(three, refine_rounds=4)
+    assert phases(found) == ["hello", "cells", "round 1", "round 2", "round 3", "round 4", "labels"]
+    trace = found.outcome.details["log_likelihood"]
+    assert len(trace) == found.outcome.details["rounds"] == 4
+    assert np.diff(trace).min() > -0.05  # the shrinkage may cost a little
+    assert found.outcome.k_hat == 3
+
+
+def test_rows_may_vote_on_the_number(three: list[dict[str, Any]]) -> None:
+    found = run(three, refined_votes="on", refine_rounds=2)
+    assert found.outcome.details["refined_votes"]["hold_98"] == found.outcome.k_hat == 5  # 1, 2, 5, 10, ...
+    assert "after federated EM" in found.outcome.words[-1]
+
+
+def test_rows_are_not_asked_where_cells_are_sure(three: list[dict[str, Any]]) -> None:
+    assert phases(run(three, refined_votes="auto")) == ["hello", "cells", "labels"]
+
+
+# --- sites that fail
+
+
+def test_a_silent_site_fits_its_own_weights(three: list[dict[str, Any]], clusters_in: ReadClusters) -> None:
+    found = run(three, tamper=at("cells", silent))
+    assert found.outcome.k_hat == 3
+    assert found.strategy.state.assembly.names == ("a", "c")
+    assert "sites b sent no micro-clusters" in found.outcome.warnings[0]
+    labels = clusters_in(three[1]["labels-path"])
+    assert [len(set(part)) for part in np.split(labels, [40, 90])] == [1, 1, 1]
+    assert found.outcome.sites[1].status.startswith("missed cells")
+
+
+@pytest.mark.parametrize("phase", ["cells", "round", "labels"])
+@pytest.mark.parametrize("fault", [silent, crash, changed("means", lambda m: m * np.nan)])
+def test_a_fault_is_named_and_the_run_goes_on(phase: str, fault: Any, three: list[dict[str, Any]]) -> None:
+    if fault not in (silent, crash):
+        fault = changed({"cells": "means", "round": "first", "labels": "within"}[phase], lambda m: m * np.nan)
+    found = run(three, tamper=at(phase, fault), refine_rounds=2)
+    assert found.outcome.status == FINISHED
+    assert found.outcome.k_hat == 3
+    missed = [record for record in found.trace if "b" in record.late or "b" in record.failed]
+    assert {record.phase.split()[0] for record in missed} == {phase}
+    assert found.outcome.sites[1].status.startswith("missed")
+
+
+@pytest.mark.parametrize(
+    ("field", "change", "reason"),
+    [
+        ("counts", lambda c: c * 10**9, "rows, the site said 150"),
+        ("means", lambda m: m + 1e6, "their mean is not that of the site's rows"),
+        ("means", lambda m: m[::-1], "their mean is not that of the site's rows"),
+        ("variances", lambda v: v * 1e12, "their variance is not that of the site's rows"),
+        ("variances", lambda v: v * 0, "their variance is not that of the site's rows"),
+    ],
+)
+def test_cells_that_are_not_of_the_sites_rows_are_not_used(
+    field: str, change: Any, reason: str, three: list[dict[str, Any]]
+) -> None:
+    found = run(three, tamper=at("cells", changed(field, change)))
+    assert found.outcome.k_hat == 3
+    assert found.strategy.state.assembly.names == ("a", "c")
+    assert [
+        w for w in found.outcome.warnings if "site b: its micro-clusters were not used" in w and reason in w
+    ]
+    assert not [w for w in found.outcome.warnings if "sent no micro-clusters" in w]
+
+
+@pytest.mark.parametrize(
+    ("field", "change", "reason"),
+    [
+        ("mass", lambda m: m * 1e9, "rows, the site said 150"),
+        ("mass", lambda m: m * 0, "they hold no rows"),
+        ("first", lambda f: f + 1.0, "their mean is not that"),
+        ("second", lambda s: s * 1e6, "their variance is not that"),
+        ("second", lambda s: -s, "no rows can have them"),
+    ],
+)
+def test_sums_that_are_not_of_the_sites_rows_are_not_used(
+    field: str, change: Any, reason: str, three: list[dict[str, Any]]
+) -> None:
+    found = run(three, tamper=at("round", changed(field, change)), refine_rounds=2)
+    assert found.outcome.k_hat == 3
+    assert found.strategy.state.assembly.clusters.masses.sum() == pytest.approx(300)
+    assert [w for w in found.outcome.warnings if "site b: its sums were not used" in w and reason in w]
+
+
+def test_nobody_sends_anything_that_can_be_used(csv_sites: Sites, blobs: Blobs) -> None:
+    with pytest.raises(
+        RunError, match=r"no site sent micro-clusters that can be used\. a: its micro-clusters"
+    ):
+        run(
+            csv_sites({"a": blobs(0, 40, 40)}),
+            tamper=at("cells", changed("means", lambda m: m + 1.0), node=0),
+            min_sites=1,
+        )
+
+
+@pytest.mark.parametrize("rows", [1, 4, 5, 9, 10])
+def test_small_sites(rows: int, csv_sites: Sites, blobs: Blobs, clusters_in: ReadClusters) -> None:
+    tables = {"a": blobs(0, 60, 60), "b": blobs(1, 60, 60), "small": blobs(2, rows)}
+    nodes = csv_sites(tables)
+    found = run(nodes, min_sites=3)
+    assert found.outcome.k_hat == 2
+    assert len(clusters_in(nodes[2]["labels-path"])) == rows
+    sent = found.strategy.state.micro.uploads.get("small")
+    if rows < 5:
+        assert sent is None
+        assert found.outcome.sites[2].status == "receives only"
+    else:
+        assert sent.counts.sum() == rows
+        assert len(sent.counts) == (2 if rows == 10 else 1)
+    assert len(set(clusters_in(nodes[2]["labels-path"]))) == 1
+
+
+def test_one_site_and_one_cluster(csv_sites: Sites, blobs: Blobs) -> None:
+    found = run(csv_sites({"a": blobs(0, 200)}), min_sites=1)
+    assert found.outcome.k_hat == 1
+    assert "K̂ = 1 global cluster\n" in report(found.outcome)
+
+
+@pytest.mark.parametrize("pca", [0, 2])
+def test_a_constant_column(pca: int, csv_sites: Sites, blobs: Blobs) -> None:
+    tables = {name: np.insert(blobs(seed, 60, 60, 60), 1, 7.0, axis=1) for seed, name in enumerate("abc")}
+    found = run(csv_sites(tables), pca=pca)
+    assert found.outcome.status == FINISHED
+    assert found.outcome.k_hat == 3
+
+
+def test_counts_of_sites_may_vote(three: list[dict[str, Any]]) -> None:
+    found = run(three, count_vote="consensus")
+    assert [site.details["k_counted"] for site in found.outcome.sites] == [3, 3, 3]
+    assert found.outcome.details["votes"]["count"] in (3, 4)
+
+
+# --- sites that come later
+
+
+@pytest.fixture
+def earlier(three: list[dict[str, Any]], tmp_path: Path) -> Path:
+    """Folder of a run of sites a and b."""
+    config = parse_run_config({"method": "microcluster", "output-dir": str(tmp_path / "earlier")})
+    return conduct(LocalGrid(three[:2], as_run_config(config)), config, 1)
+
+
+def test_summaries_are_kept_with_the_run(earlier: Path) -> None:
+    stored = load_summaries(earlier / "summaries.npz")
+    assert sorted(stored.uploads) == ["a", "b"]
+    assert stored.names == ("a", "b")
+    model = load_model(earlier / "model.npz")
+    np.testing.assert_array_equal(model.clusters.means, stored.clusters.means)
+    summary = json.loads((earlier / "summary.json").read_text())
+    assert summary["words"]
+    assert summary["details"]["k_path"][0]["k"] == 1
+
+
+def test_a_late_site_is_added_without_starting_over(earlier: Path, three: list[dict[str, Any]]) -> None:
+    found = run(three[1:], summaries=str(earlier / "summaries.npz"))
+    assert found.outcome.k_hat == 3
+    assert phases(found) == ["hello", "cells", "labels"]
+    assert found.trace[1].answered == ("c",)  # b is known already
+    assert found.strategy.state.assembly.names == ("a", "b", "c")
+    assert found.strategy.state.assembly.clusters.masses.sum() == pytest.approx(450)
+    assert [w for w in found.outcome.warnings if "sites a are not here" in w]
+
+
+def test_clusters_may_be_kept_as_they_were(
+    earlier: Path, three: list[dict[str, Any]], clusters_in: ReadClusters
+) -> None:
+    stored = load_summaries(earlier / "summaries.npz")
+    found = run(three, summaries=str(earlier / "summaries.npz"), assembly="keep")
+    assert found.outcome.model is not None
+    np.testing.assert_array_equal(found.outcome.model.clusters.means, stored.clusters.means)
+    labels = clusters_in(three[2]["labels-path"])
+    assert [len(set(part)) for part in np.split(labels, [40, 90])] == [1, 1, 1]
+    assert "an earlier run" in found.outcome.words[0]
+    # What the new site sent is there for the next run.
+    assert sorted(found.outcome.summaries.uploads) == ["a", "b", "c"]  # type: ignore[union-attr]
+    assert "k_path" not in found.outcome.details
+
+
+def test_nothing_is_asked_where_all_is_known(earlier: Path, three: list[dict[str, Any]]) -> None:
+    found = run(three[:2], summaries=str(earlier / "summaries.npz"))
+    assert phases(found) == ["hello", "labels"]
+    assert found.outcome.k_hat == 3
+
+
+def test_summaries_of_other_columns_are_refused(earlier: Path, csv_sites: Sites, blobs: Blobs) -> None:
+    nodes = csv_sites({"d": blobs(7, 30, 30)}, columns={"d": ["x", "y"]})
+    with pytest.raises(RunError, match=r"made with the columns \['c0', 'c1'\], the sites have \['x', 'y'\]"):
+        run(nodes, summaries=str(earlier / "summaries.npz"), min_sites=1)
+
+
+def test_summaries_that_are_none_are_refused(three: list[dict[str, Any]], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        run(three, summaries=str(tmp_path / "none.npz"))
+
+
+def test_settings_that_go_together() -> None:
+    with pytest.raises(ConfigError, match="site-offsets='auto'"):
+        parse_run_config({"site-gains": "auto"})
+    with pytest.raises(ConfigError, match="assembly='keep' expected clusters to keep"):
+        parse_run_config({"assembly": "keep"})
