@@ -17,15 +17,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0, or 1 with the reason on standard error."""
     options = _parser().parse_args(arguments)
     try:
-        predict(options.model, options.data, options.output)
+        predict(options.model, options.data, options.output, own_weights=options.own_weights)
     except (FedclusterError, OSError) as error:
         print(f"fedcluster: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def predict(model_path: Path, data: str, output: Path | None) -> None:
+def predict(model_path: Path, data: str, output: Path | None, *, own_weights: bool = False) -> None:
     """Label the rows of a table with a model file, and print or write them.
+
+    With ``own_weights`` the clusters first get the weights that they have among these rows.
 
     Raises
     ------
@@ -34,7 +36,7 @@ def predict(model_path: Path, data: str, output: Path | None) -> None:
     """
     model = load_model(model_path)
     table = read_columns(data, model.columns, where="new rows")
-    labels = model.predict(table.X)
+    labels = model.predict(table.X, own_weights=own_weights)
     if output is None:
         sys.stdout.write(labels_text(labels))
     else:
@@ -55,4 +57,10 @@ def _parser() -> argparse.ArgumentParser:
         "--data", required=True, help=".csv or .npz with the columns of the run; others are passed over"
     )
     command.add_argument("--output", type=Path, help="write the labels here and not to standard output")
+    command.add_argument(
+        "--own-weights",
+        action="store_true",
+        help="for rows that are all from one site: first fit to them how much of the site is in each cluster "
+        "(by default as much as over all sites of the run); the clusters themselves stay",
+    )
     return parser

@@ -115,7 +115,7 @@ class MicroCluster(SiteStrategy[MicroRun]):
             )
         rng = stream(self.config.seed, "assembly")
         if state.stored is not None and micro.assembly == "keep":
-            return replace(state, assembly=_kept(state.micro, state.stored))
+            return replace(state, assembly=_kept(state.micro, state.stored, rng))
         settings = microcluster.Settings(
             micro.k_rule, micro.site_offsets == "auto", micro.site_gains == "auto"
         )
@@ -161,6 +161,6 @@ def _take_cells(state: MicroRun, answers: Mapping[str, MicroClustersSent]) -> Mi
     return replace(state, micro=microcluster.step(state.micro, uploads, counts), refused=refused)
 
 
-def _kept(state: MicroState, stored: Summaries) -> Assembly:
-    """Return the clusters of an earlier run as they were."""
-    return microcluster.keep(state, stored.clusters, stored.names, stored.drift)
+def _kept(state: MicroState, stored: Summaries, rng: np.random.Generator) -> Assembly:
+    """Return the clusters of an earlier run as they were, and what new sites make of them."""
+    return microcluster.keep(state, stored.clusters, stored.names, stored.drift, rng)

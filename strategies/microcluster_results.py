@@ -66,8 +66,8 @@ def site_result(state: MicroRun, assembly: Assembly, name: str) -> SiteResult:
         details |= site_scores(labelled, clusters)
     if assembly.drift is not None and name in assembly.names:
         details["offset_in_widths"] = float(assembly.drift.widths[assembly.names.index(name)])
-    few = name not in state.agreement.roster.moments
-    return SiteResult(name, "receives only" if few else "ok", rows, details=details)
+    status = "ok" if name in state.agreement.roster.moments else "receives only"
+    return SiteResult(name, state.refused.get(name, status), rows, details=details)
 
 
 def details(state: MicroRun, assembly: Assembly, config: RunConfig) -> dict[str, Any]:

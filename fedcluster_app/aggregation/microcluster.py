@@ -30,7 +30,7 @@ from fedcluster_app.aggregation.micro.rounds import (
     sets_for_votes,
 )
 from fedcluster_app.aggregation.micro.votes import Votes
-from fedcluster_app.aggregation.micro.weights import site_weights
+from fedcluster_app.mixtures.weights import site_weights
 
 __all__ = [
     "ALL",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +11,10 @@ import numpy as np
 from fedcluster_app.data.scaling import Scaling
 from fedcluster_app.data.schema import first_mismatch
 from fedcluster_app.errors import DataError
-from fedcluster_app.mixtures.densities import log_joint
+from fedcluster_app.mixtures.densities import log_densities, log_joint
 from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.mixtures.types import FloatArray, IntArray
+from fedcluster_app.mixtures.weights import site_weights
 
 FORMAT = 1
 _OPTIONAL = ("components", "score_scale")
@@ -52,7 +53,9 @@ class Model:
         if self.scaling.components is None and q != d:
             raise ValueError(f"Model.clusters: expected {d} features, one per column, got {q}")
 
-    def predict(self, X: FloatArray, columns: tuple[str, ...] | None = None) -> IntArray:
+    def predict(
+        self, X: FloatArray, columns: tuple[str, ...] | None = None, *, own_weights: bool = False
+    ) -> IntArray:
         """Return the cluster of every row.
 
         Parameters
@@ -61,6 +64,8 @@ class Model:
             Unscaled rows.
         columns : tuple of d str, optional
             Their columns, to be checked against the model's.
+        own_weights
+            Whether the rows, all of one site, first say how much each cluster weighs there.
 
         Returns
         -------
@@ -76,7 +81,11 @@ class Model:
             raise DataError(f"new rows: {mismatch}; the model was made with the columns {list(self.columns)}")
         if X.ndim != 2 or X.shape[1] != len(self.columns):
             raise DataError(f"new rows: expected shape (rows, {len(self.columns)}), got {X.shape}")
-        return cluster_labels(self.scaling.apply(X), self.clusters)
+        rows, clusters = self.scaling.apply(X), self.clusters
+        if own_weights:
+            weights = site_weights(log_densities(rows, clusters), clusters.weights)
+            clusters = replace(clusters, weights=weights)
+        return cluster_labels(rows, clusters)
 
     def save(self, path: Path) -> None:
         """Write the model as a ``.npz`` file; the same model gives the same bytes."""

@@ -64,6 +64,8 @@ class Summaries:
         _check("clusters", found, {"weights": (G, K), "means": (K, q), "covariances": (K, q, q)})
         if self.drift is not None:
             _check("drift", self.drift, {"offsets": (G, q), "gains": (G, q), "widths": (G,)})
+        if (self.scaling.scale <= 0).any() or (self.drift is not None and (self.drift.gains <= 0).any()):
+            raise ValueError("expected positive scales and gains")
         for site, cells in self.uploads.items():
             k = len(cells.counts)
             _check(f"site {site!r}", cells, {"halves": (k,), "counts": (k,)})
@@ -130,6 +132,8 @@ def load_summaries(path: Path) -> Summaries:
 def _summaries(arrays: Mapping[str, Any]) -> Summaries:
     sites, sizes = arrays["sites"].tolist(), arrays["cells"]
     ends = np.cumsum(sizes)
+    if len(set(sites)) < len(sites):
+        raise ValueError("expected every site once")
     if sizes.min() < 1 or any(len(arrays[f"cell_{name}"]) != ends[-1] for name in _CELLS):
         raise ValueError(f"expected {ends[-1]} micro-clusters in all, at least one at every site")
     parts = {name: np.split(arrays[f"cell_{name}"], ends[:-1]) for name in _CELLS}

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from fedcluster_app import disclosure
-from fedcluster_app.aggregation.micro.weights import site_weights
 from fedcluster_app.data.scaling import symmetric_matrix
 from fedcluster_app.messages import AskLabels, Labelled
 from fedcluster_app.metrics.additive import score_sums
@@ -15,6 +14,7 @@ from fedcluster_app.metrics.agreement import contingency_table
 from fedcluster_app.mixtures.densities import log_densities
 from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.mixtures.types import FloatArray, IntArray
+from fedcluster_app.mixtures.weights import site_weights
 from fedcluster_app.results.model import cluster_labels, write_labels
 from fedcluster_app.site import Site
 from fedcluster_app.steps.rows import aligned

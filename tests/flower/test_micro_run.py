@@ -231,6 +231,7 @@ def test_cells_that_are_not_of_the_sites_rows_are_not_used(
         w for w in found.outcome.warnings if "site b: its micro-clusters were not used" in w and reason in w
     ]
     assert not [w for w in found.outcome.warnings if "sent no micro-clusters" in w]
+    assert reason in found.outcome.sites[1].status
 
 
 @pytest.mark.parametrize(

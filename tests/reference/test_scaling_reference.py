@@ -52,6 +52,25 @@ def test_none_with_axes_equals_pca(skewed: np.ndarray) -> None:
     same_up_to_sign(scaling.apply(skewed), PCA(5, svd_solver="full").fit_transform(skewed))
 
 
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.8, 0.95, 0.9999])
+def test_a_share_of_the_standardised_columns_equals_pca(skewed: np.ndarray, share: float) -> None:
+    pooled = merge_all(sites(skewed, 23, full=True))
+    scaling, report = agree_scaling(pooled, [str(j) for j in range(12)], share=share)
+    Z = StandardScaler().fit_transform(skewed)
+    reference = PCA(share, svd_solver="full").fit(Z)
+    q = max(2, reference.n_components_)
+    reference = PCA(q, svd_solver="full").fit(Z)
+    same_up_to_sign(scaling.apply(skewed), reference.transform(Z))
+    assert report.explained == pytest.approx(reference.explained_variance_ratio_.sum(), abs=TOLERANCE)
+    assert scaling.score_scale is None
+
+
+def test_a_share_of_columns_as_they_are_equals_pca(skewed: np.ndarray) -> None:
+    pooled = merge_all(sites(skewed, 23, full=True))
+    scaling, _ = agree_scaling(pooled, [str(j) for j in range(12)], method="none", share=0.9)
+    same_up_to_sign(scaling.apply(skewed), PCA(0.9, svd_solver="full").fit_transform(skewed))
+
+
 def test_published_preparation_of_the_digits() -> None:
     X = load_digits().data
     scaling, report = agree_scaling(merge_all(sites(X, 10, full=True)), [str(j) for j in range(64)], pca=10)

@@ -9,8 +9,9 @@ import pytest
 from fedcluster_app.data.scaling import Scaling
 from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.results.model import Model
-from simulations.experiments.reconciliation import Trial, main, own_labels, run_trial
+from simulations.experiments.reconciliation import main, run_trial
 from simulations.experiments.sets import SETS, deal
+from simulations.experiments.trials import Trial, own_labels
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,8 @@ from simulations.experiments.sets import SETS, deal
 def test_held_out_scores(name, counts, ari, own_ari, k_hat, request):
     file = SETS[name].file
     folder = os.path.dirname(request.getfixturevalue("shared_data")(file)) if file else ""
-    scores = [run_trial(Trial(name, folder, "a", counts, seed, {})) for seed in range(3)]
+    trials = [Trial(name, folder, "a", f"fedgem+{counts}", seed, {"min-count": 1}) for seed in range(3)]
+    scores = [run_trial(trial) for trial in trials]
     for band, found in ((ari, "ari"), (own_ari, "own_ari"), (k_hat, "k_hat")):
         assert band[0] <= np.mean([getattr(score, found) for score in scores]) <= band[1], found
     errors = [score.local_error for score in scores]

@@ -59,6 +59,24 @@ def test_labels_go_to_a_file(model: Path, tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr() == ("", "")
 
 
+def test_the_rows_of_one_site_may_weigh_the_clusters(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Nearly all rows are in cluster 0, so one just beyond the middle is taken for one of them.
+    near = np.random.default_rng(0).normal(size=(200, 2))
+    rows = np.vstack([[[5.1, 5.1]], near, [[9.0, 9.0]]]) * [1.0, 0.1] + [1.0, 0.0]
+    data = table(tmp_path, "a,b\n" + "".join(f"{a},{b}\n" for a, b in rows.tolist()))
+    assert predict(model, data) == 0
+    plain = capsys.readouterr().out.splitlines()
+    assert predict(model, data, "--own-weights") == 0
+    own = capsys.readouterr().out.splitlines()
+    assert (plain[1], own[1]) == ("0,1", "0,0")
+    assert plain[2:] == own[2:]
+    assert own[-1] == "201,1"
+    assert predict(model, table(tmp_path, "a,b\n"), "--own-weights") == 0
+    assert capsys.readouterr().out == "row,cluster\n"
+
+
 def test_a_npz_table_and_one_without_rows(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,7 +143,9 @@ def test_wrong_arguments_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["predict", "--help"])
     assert caught.value.code == 0
-    assert "--output" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "--output" in said
+    assert "rows that are all from one site" in " ".join(said.split())
     with pytest.raises(SystemExit) as caught:
         main(["--version"])
     assert (caught.value.code, capsys.readouterr().out) == (0, f"fedcluster {__version__}\n")

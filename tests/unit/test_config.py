@@ -187,6 +187,15 @@ def test_a_whole_number_is_not_a_fraction(name: str, value: float) -> None:
         ("fedgem-order", "farthest", "one of nearest, released, got 'farthest'"),
         ("fedgem-radius", "free", "one of published, gem, released, got 'free'"),
         ("fedgem-final-radius-is", "cubed", "one of squared, length, got 'cubed'"),
+        ("micro-axes", 0.0, "a number of at least 1e-06, got 0.0"),
+        ("micro-axes", 1.5, "at most 1, got 1.5"),
+        ("micro-cell-rows", 0, "a whole number of at least 1, got 0"),
+        ("k-rule", "mean", "one of geometric, median, bic, hold, got 'mean'"),
+        ("count-vote", "xmeans", "one of none, asm, consensus, oracle, got 'xmeans'"),
+        ("site-offsets", "on", "one of off, auto, got 'on'"),
+        ("refined-votes", "yes", "one of off, auto, on, got 'yes'"),
+        ("refine-rounds", 1001, "at most 1000, got 1001"),
+        ("assembly", "add", "one of redo, keep, got 'add'"),
     ],
 )
 def test_what_was_expected_and_what_came(name: str, value: object, expected: str) -> None:
@@ -217,6 +226,15 @@ def test_an_unknown_key_is_refused_with_the_nearest() -> None:
 def test_keys_that_contradict_each_other() -> None:
     assert "expected partition-k-min <= partition-k-max, got 9 > 8" in run_error(partition_k_min=9)
     assert "give fedgem-final-radius a number" in run_error(fedgem_order="released")
+    assert "add site-offsets='auto'" in run_error(site_gains="auto")
+    assert parse_run_config({"site-gains": "auto", "site-offsets": "auto"}).micro.site_gains == "auto"
+    assert "give summaries the path" in run_error(assembly="keep")
+    assert parse_run_config({"assembly": "keep", "summaries": "/srv/s.npz"}).micro.assembly == "keep"
+
+
+def test_only_micro_clusters_take_axes_by_their_share() -> None:
+    assert parse_run_config({"method": "fedgem"}).axes_share == 1.0
+    assert parse_run_config({"method": "microcluster", "micro-axes": 0.5}).axes_share == 0.5
 
 
 def test_a_real_site_and_a_virtual_one() -> None:

@@ -6,19 +6,9 @@ from scipy.stats import t as student
 
 from fedcluster_app.aggregation.micro.cells import Cells
 from fedcluster_app.aggregation.micro.em import Shrinkage, fit, from_partition
+from simulations.experiments.federations import DEVELOPMENT, HELD_BACK, Blobs, federation
 from simulations.experiments.k_criteria import RULES, Figures, evidence
-from simulations.experiments.k_rules import (
-    DEVELOPMENT,
-    HELD_BACK,
-    Blobs,
-    Trial,
-    federation,
-    main,
-    read,
-    run,
-    summarise,
-    write,
-)
+from simulations.experiments.k_rules import Trial, main, read, run, summarise, write
 
 
 def rows_as_cells(X):
@@ -104,7 +94,7 @@ def test_summary_weighs_sets_equally_and_interpolates():
     assert bic.by_set["b"] == (0.4, 1.0)
 
 
-def test_development_and_held_back_sets_share_no_data():
+def test_no_set_is_both_for_development_and_held_back():
     assert not set(DEVELOPMENT) & set(HELD_BACK)
     assert not [source for source in HELD_BACK.values() if source in DEVELOPMENT.values()]
 

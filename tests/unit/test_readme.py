@@ -11,6 +11,7 @@ from fedcluster_app.keys import keys_of
 from fedcluster_app.wire import LAYOUTS
 
 README = Path(__file__).parents[2] / "README.md"
+PARTS = (config.RunConfig, config.DataSpec, config.AsmConfig, config.FedGEMConfig, config.MicroConfig)
 Row = tuple[str, str, str]
 
 
@@ -29,13 +30,7 @@ def run_settings() -> list[Row]:
     defaults = config.as_run_config(config.RunConfig())
     choices = {
         field.metadata["key"].name: f" ({', '.join(get_args(get_type_hints(part)[field.name]))})"
-        for part in (
-            config.RunConfig,
-            config.DataSpec,
-            config.AsmConfig,
-            config.FedGEMConfig,
-            config.MicroConfig,
-        )
+        for part in PARTS
         for field in dataclasses.fields(part)
         if get_origin(get_type_hints(part)[field.name]) is Literal
     }

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedcluster_app.aggregation.microcluster import Clusters, MicroClusters
 from fedcluster_app.config import FedGEMConfig, RunConfig, as_run_config, parse_run_config
 from fedcluster_app.data.scaling import Scaling
 from fedcluster_app.errors import ConfigError, DataError
@@ -18,6 +19,7 @@ from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.results.folder import RunFolder
 from fedcluster_app.results.model import Model, cluster_labels, labels_text, load_model, write_labels
 from fedcluster_app.results.outcome import FINISHED, ExchangeRecord, Outcome, SiteResult
+from fedcluster_app.results.summaries import Summaries, load_summaries
 from fedcluster_app.results.tables import aligned, exchange_line, plain, report, site_table, size
 
 COLUMNS = ("temp", "mass in kg", "løn")
@@ -40,7 +42,15 @@ def plain_model() -> Model:
     return Model(COLUMNS, scaling, Mixture(np.array([0.25, 0.75]), means, np.ones((2, 3))))
 
 
-@pytest.mark.parametrize("made", [model(), plain_model()], ids=["axes", "columns"])
+def full_model() -> Model:
+    """Two long clusters that lie across each other; the second is rare."""
+    covariances = np.array([[[9.0, 0.0], [0.0, 0.25]], [[0.25, 0.0], [0.0, 9.0]]])
+    return Model(COLUMNS, AXES, Mixture(np.array([0.9, 0.1]), np.zeros((2, 2)), covariances))
+
+
+@pytest.mark.parametrize(
+    "made", [model(), plain_model(), full_model()], ids=["axes", "columns", "full covariances"]
+)
 def test_a_model_comes_back_as_it_was(made: Model, tmp_path: Path) -> None:
     made.save(tmp_path / "model.npz")
     back = load_model(tmp_path / "model.npz")
@@ -53,6 +63,22 @@ def test_a_model_comes_back_as_it_was(made: Model, tmp_path: Path) -> None:
         np.testing.assert_array_equal(getattr(back.clusters, part), getattr(made.clusters, part))
     X = np.random.default_rng(0).normal(size=(50, 3)) * 5
     np.testing.assert_array_equal(back.predict(X), made.predict(X))
+    np.testing.assert_array_equal(back.predict(X, own_weights=True), made.predict(X, own_weights=True))
+
+
+def test_full_covariances_and_a_sites_own_weights_decide() -> None:
+    made, back = (
+        full_model(),
+        np.column_stack([AXES.score_scale * [[3.0, 0.0], [0.0, 3.0]] + [1.0, 2.0], [7, 7]]),
+    )
+    assert made.predict(back).tolist() == [0, 1]
+    middle = np.column_stack([AXES.score_scale * np.zeros((1, 2)) + [1.0, 2.0], [7]])
+    assert made.predict(middle).tolist() == [0]
+    upright = np.repeat(back[1:], 99, axis=0)  # a site that has nothing but the second cluster
+    rows = np.vstack([middle, upright])
+    assert made.predict(rows).tolist() == [0] + [1] * 99
+    assert made.predict(rows, own_weights=True).tolist() == [1] * 100
+    assert made.predict(np.empty((0, 3)), own_weights=True).tolist() == []
 
 
 def test_the_same_model_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,6 +283,19 @@ def test_every_exchange_is_on_disk_at_once(tmp_path: Path) -> None:
     }
 
 
+def test_summaries_and_words_are_kept_with_the_run(tmp_path: Path) -> None:
+    cells = MicroClusters(np.zeros(2, int), np.full(2, 7.0), np.ones((2, 2)), np.ones((2, 2)))
+    found = full_model().clusters
+    clusters = Clusters(found.weights[None], found.means, found.covariances, np.array([9.0, 5.0]))
+    kept = Summaries(COLUMNS, AXES, {"a": cells}, clusters, ("a",))
+    RunFolder(tmp_path).write(
+        outcome(summaries=kept, bounds=None, words=("so it is",)), RunConfig(), run_id=1
+    )
+    summary = strict((tmp_path / "summary.json").read_text())
+    assert (summary["k_hat_bounds"], summary["words"]) == (None, ["so it is"])
+    assert load_summaries(tmp_path / "summaries.npz").names == ("a",)
+
+
 def test_a_failed_run_leaves_a_summary_and_no_model(tmp_path: Path) -> None:
     RunFolder(tmp_path).write(Outcome("failed: no site"), RunConfig(), run_id=1)
     summary = strict((tmp_path / "summary.json").read_text())
@@ -325,6 +364,23 @@ def test_a_report_ends_with_warnings_and_the_status() -> None:
     assert "  global labels by each site's own components: ARI 1, NMI 1" in lines
     assert not any("mean over sites" in line for line in lines)
     assert report(Outcome("failed: x")).endswith("status: failed: x")
+
+
+def test_a_report_without_bounds_has_the_words_under_the_count() -> None:
+    lines = report(outcome(bounds=None, words=("one", "two"))).splitlines()
+    place = lines.index("K̂ = 3 global clusters")
+    assert lines[place + 1 : place + 3] == ["  one", "  two"]
+    assert "K̂ = 1 global cluster" in report(outcome(bounds=None, k_hat=1)).splitlines()
+    site = SiteResult("a", "ok", 120, details={"cells": 12, "k_g": 3})
+    assert site_table(outcome(sites=(site,))).splitlines()[0].split() == [
+        "site",
+        "rows",
+        "cells",
+        "K_g",
+        "down",
+        "up",
+        "status",
+    ]
 
 
 def test_plain_values_are_strict_json() -> None:

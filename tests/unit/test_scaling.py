@@ -3,7 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedcluster_app.data.scaling import Scaling, ScalingReport, agree_scaling, table_moments
+from fedcluster_app.data.scaling import (
+    Scaling,
+    ScalingReport,
+    agree_scaling,
+    lower_triangle,
+    symmetric_matrix,
+    table_moments,
+    takes_axes,
+)
 from fedcluster_app.errors import ConfigError, DataError
 from fedcluster_app.mixtures.statistics import merge_all
 
@@ -11,7 +19,7 @@ from fedcluster_app.mixtures.statistics import merge_all
 def agreed(X: np.ndarray, **options: object) -> tuple[Scaling, ScalingReport]:
     X = np.asarray(X, dtype=np.float64)
     names = [f"c{j}" for j in range(X.shape[1])]
-    moments = table_moments(X, full=bool(options.get("pca")))
+    moments = table_moments(X, full=bool(options.get("pca") or options.get("share")))
     return agree_scaling(moments, names, **options)  # type: ignore[arg-type]  # of several types
 
 
@@ -115,6 +123,56 @@ def test_axes_without_variance_are_dropped() -> None:
     np.testing.assert_allclose(scaling.apply(X).var(axis=0), 1.0)
 
 
+def test_a_share_keeps_two_axes_at_least_and_constant_columns_are_none() -> None:
+    rng = np.random.default_rng(10)
+    line = rng.normal(size=(200, 1)) @ np.ones((1, 5)) + 0.01 * rng.normal(size=(200, 5))
+    scaling, report = agreed(np.insert(line, 2, 7.0, axis=1), share=0.95)
+    assert scaling.n_features_out == 2
+    assert report.constant == ("c2",)
+    assert scaling.components is not None
+    np.testing.assert_allclose(scaling.components[2], 0.0, atol=1e-12)
+    assert agreed(np.ones((9, 4)), share=0.95)[0].n_features_out == 1
+    exact = agreed(line[:, :1] * [1.0, 2.0, -3.0], share=0.5)[0]
+    assert exact.n_features_out == 1  # there is no second direction
+
+
+def test_where_pca_takes_axes_the_share_has_no_say() -> None:
+    X = np.random.default_rng(11).normal(size=(50, 6))
+    one, other = agreed(X, pca=3)[0], agreed(X, pca=3, share=0.5)[0]
+    np.testing.assert_array_equal(one.apply(X), other.apply(X))
+    assert agreed(X, pca=6, share=0.5)[0].n_features_out < 6
+
+
+@pytest.mark.parametrize(
+    ("d", "pca", "share", "axes"),
+    [
+        (5, 0, 1.0, False),
+        (5, 5, 1.0, False),
+        (5, 4, 1.0, True),
+        (5, 0, 0.9, True),
+        (5, 9, 0.9, True),
+        (2, 0, 0.1, False),
+        (2, 1, 0.1, True),
+        (1, 1, 0.5, False),
+    ],
+)
+def test_whether_axes_are_taken(d: int, pca: int, share: float, axes: bool) -> None:
+    assert takes_axes(d, pca=pca, share=share) == axes
+    X = np.random.default_rng(d).normal(size=(30, d))
+    moments = table_moments(X, full=True)
+    scaling, _ = agree_scaling(moments, [f"c{j}" for j in range(d)], pca=pca, share=share)
+    assert (scaling.components is not None) == axes
+
+
+def test_triangles_of_one_matrix_and_of_many() -> None:
+    A = np.random.default_rng(12).normal(size=(4, 3, 3))
+    A += A.transpose(0, 2, 1)
+    np.testing.assert_array_equal(symmetric_matrix(lower_triangle(A), 3), A)
+    np.testing.assert_array_equal(lower_triangle(A)[1], lower_triangle(A[1]))
+    with pytest.raises(ValueError, match="expected 6 entries, got"):
+        symmetric_matrix(np.ones((2, 5)), 3)
+
+
 def test_a_column_that_makes_up_the_axes_is_named() -> None:
     X = np.random.default_rng(9).normal(size=(100, 3)) * [1.0, 1000.0, 1.0]
     assert any("'c1' holds 100%" in note for note in agreed(X, pca=2)[1].warnings)
@@ -125,3 +183,5 @@ def test_wrong_settings() -> None:
         agreed(np.eye(2), method="minmax")
     with pytest.raises(ValueError, match="full second moments"):
         agree_scaling(table_moments(np.eye(3), full=False), "abc", pca=1)
+    with pytest.raises(ValueError, match="full second moments"):
+        agree_scaling(table_moments(np.eye(3), full=False), "abc", share=0.9)

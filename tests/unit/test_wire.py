@@ -156,6 +156,10 @@ def test_every_array_is_checked(kind: type, name: str, spec: ArraySpec) -> None:
         wrong = good.copy()
         wrong.flat[-1] = spec.low - 1
         assert f"expected entries of at least {spec.low:g}, got {spec.low - 1:g}" in refused(wrong)
+    if spec.high is not None:
+        wrong = good.copy()
+        wrong.flat[-1] = spec.high + 1
+        assert f"expected entries of at most {spec.high:g}, got {spec.high + 1:g}" in refused(wrong)
 
 
 @pytest.mark.parametrize(("kind", "name", "spec"), ARRAYS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from fedcluster_app.aggregation.micro import votes as voting
 from fedcluster_app.aggregation.micro.cells import Cells, MicroClusters, stack
 from fedcluster_app.aggregation.micro.drift import Drift, align, find_drift
 from fedcluster_app.aggregation.micro.em import Clusters, Shrinkage
+from fedcluster_app.aggregation.micro.late import join
+from fedcluster_app.aggregation.micro.offsets import Alignment
 from fedcluster_app.aggregation.micro.path import (
     Path,
     fit_k,
@@ -152,18 +154,51 @@ def finish(state: MicroState, settings: Settings, rng: np.random.Generator) -> A
     )
 
 
-def keep(state: MicroState, clusters: Clusters, names: tuple[str, ...], drift: Drift | None) -> Assembly:
-    """Return the clusters of an earlier assembly of the sites ``names`` as they were; no vote is taken."""
+def keep(
+    state: MicroState,
+    clusters: Clusters,
+    names: tuple[str, ...],
+    drift: Drift | None,
+    rng: np.random.Generator,
+) -> Assembly:
+    """Return the clusters of an earlier assembly as they were, with weights and offsets of new sites.
+
+    Parameters
+    ----------
+    state
+        Micro-clusters of old and new sites.
+    clusters, names, drift
+        Of the earlier assembly.
+    rng
+    """
+    cells, everybody = stack(state.uploads), tuple(sorted(state.uploads))
+    old = [everybody.index(name) for name in names]
+    new = ~np.isin(np.arange(len(everybody)), old)
+    weights = np.tile(clusters.global_weights, (len(everybody), 1))
+    weights[old] = clusters.weights
+    alignment = None if drift is None else _for_all(drift, len(everybody), old)
+    weights, alignment = join(cells, replace(clusters, weights=weights), new, alignment, rng)
+    if drift is not None and alignment is not None:
+        widths = np.zeros(len(everybody))
+        widths[old] = drift.widths
+        drift = replace(drift, offsets=alignment.offsets, gains=alignment.gains, widths=widths)
     return Assembly(
-        names=names,
-        clusters=clusters,
+        names=everybody,
+        clusters=replace(clusters, weights=weights),
         path=None,
         votes=None,
         drift=drift,
-        shrinkage=Shrinkage.of(stack(state.uploads)),
+        shrinkage=Shrinkage.of(cells),
         words=("the clusters are those of an earlier run",),
         warnings=(),
     )
+
+
+def _for_all(drift: Drift, n_sites: int, old: list[int]) -> Alignment:
+    q = drift.offsets.shape[1]
+    offsets, gains = np.zeros((n_sites, q)), np.ones((n_sites, q))
+    offsets[old], gains[old] = drift.offsets, drift.gains
+    return Alignment(offsets, gains)
 
 
 def aligned(state: MicroState, drift: Drift | None) -> Cells:

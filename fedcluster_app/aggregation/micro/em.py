@@ -116,6 +116,11 @@ def log_joint(cells: Cells, clusters: Clusters) -> FloatArray:
     return distances
 
 
+def responsibilities(cells: Cells, clusters: Clusters) -> FloatArray:
+    """Return how much of every cell is in every cluster, shape (M, K): the E step."""
+    return _softmax(log_joint(cells, clusters))
+
+
 def moments(cells: Cells, R: FloatArray, fallback: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return masses (K,), means (K, q) and scatter matrices (K, q, q) of cells under responsibilities (M, K).
 
@@ -136,7 +141,7 @@ def moments(cells: Cells, R: FloatArray, fallback: FloatArray) -> tuple[FloatArr
     return masses, means, scatters
 
 
-def site_weights(cells: Cells, R: FloatArray) -> FloatArray:
+def weights_by_site(cells: Cells, R: FloatArray) -> FloatArray:
     """Return every site's mixing weights (G, K) under responsibilities (M, K)."""
     columns = (R * cells.counts[:, None]).T
     sums = [np.bincount(cells.sites, weights=column, minlength=cells.n_sites) for column in columns]
@@ -148,7 +153,7 @@ def site_weights(cells: Cells, R: FloatArray) -> FloatArray:
 def maximise(cells: Cells, R: FloatArray, shrinkage: Shrinkage, fallback: FloatArray) -> Clusters:
     """Return the clusters that responsibilities (M, K) make of the cells: the M step."""
     masses, means, scatters = moments(cells, R, fallback)
-    return Clusters(site_weights(cells, R), means, shrinkage.apply(masses, scatters), masses)
+    return Clusters(weights_by_site(cells, R), means, shrinkage.apply(masses, scatters), masses)
 
 
 def from_partition(cells: Cells, labels: IntArray, shrinkage: Shrinkage) -> Clusters:
