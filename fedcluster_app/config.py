@@ -109,7 +109,7 @@ class MicroConfig:
         high=1.0,
     )
     k_rule: Literal["geometric", "median", "bic", "hold"] = key(
-        "k-rule", "geometric", "how the votes make the count of global clusters"
+        "k-rule", "median", "how the votes make the count of global clusters"
     )
     count_vote: Literal["none", "asm", "consensus", "oracle"] = key(
         "count-vote", "none", "how sites count their clusters for a vote in place of bic"

@@ -42,7 +42,7 @@ class Settings:
         Whether sites' sensors may differ by an offset, and by a gain besides.
     """
 
-    k_rule: Rule = "geometric"
+    k_rule: Rule = "median"
     site_offsets: bool = False
     site_gains: bool = False
 
@@ -213,7 +213,8 @@ def _clusters(cells: Cells, path: Path, k: int, rng: np.random.Generator) -> Clu
         return path.fits[k].clusters
     scale = whitening(cells)
     where = starts(cells, (np.ones_like(scale), scale), rng)
-    return fit_k(cells, where, k, Shrinkage.of(cells)).clusters
+    above = path.fits[int(path.k[path.k > k].min())]
+    return fit_k(cells, where, k, Shrinkage.of(cells), above=above).clusters
 
 
 def _warnings(

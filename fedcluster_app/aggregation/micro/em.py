@@ -71,9 +71,13 @@ class Shrinkage:
         q = cells.n_features
         return cls(2.0 * q, 1e-4 * float(np.trace(cells.total_covariance())) / q or 1e-12)
 
-    def apply(self, masses: FloatArray, scatters: FloatArray) -> FloatArray:
-        """Return covariances (K, q, q) from masses (K,) and scatter matrices (K, q, q), sums over rows."""
-        pooled = scatters.sum(axis=0) / masses.sum()
+    def apply(self, masses: FloatArray, scatters: FloatArray, pooled: FloatArray | None = None) -> FloatArray:
+        """Return covariances (K, q, q) from masses (K,) and scatter matrices (K, q, q), sums over rows.
+
+        They are drawn towards ``pooled`` (q, q), the covariance within all clusters if it is not given.
+        """
+        if pooled is None:
+            pooled = scatters.sum(axis=0) / masses.sum()
         total = (masses + self.rows)[:, None, None]
         # A cluster without rows has the covariance of all.
         total = np.where(total > 0, total, 1.0)

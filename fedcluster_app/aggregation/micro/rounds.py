@@ -9,7 +9,7 @@ import numpy as np
 
 from fedcluster_app.aggregation.micro.assembly import Assembly, MicroState, aligned
 from fedcluster_app.aggregation.micro.em import Clusters
-from fedcluster_app.aggregation.micro.path import carried_k, fit_k, half_fits, starts, whitening
+from fedcluster_app.aggregation.micro.path import carried_k, fit_all, half_fits, starts, whitening
 from fedcluster_app.aggregation.micro.refine import ALL, ClusterSets, Sums, gather
 from fedcluster_app.aggregation.micro.votes import Votes, held_out_votes
 from fedcluster_app.mixtures.types import FloatArray
@@ -39,7 +39,8 @@ def sets_for_votes(
     ks = np.array([k for k in COARSE if k <= carried_k(cells)])
     scale = whitening(cells)
     where = starts(cells, (np.ones_like(scale), scale), rng)
-    fits = [(ALL, fit_k(cells, where, int(k), assembly.shrinkage).clusters) for k in ks]
+    everything = fit_all(cells, where, ks, assembly.shrinkage)
+    fits = [(ALL, found.clusters) for found in everything.values()]
     for half, found in enumerate(half_fits(cells, ks, scale, rng)):
         fits += [(half, found[int(k)].clusters) for k in ks]
     return gather(fits), np.concatenate([clusters.weights for _, clusters in fits], axis=1)

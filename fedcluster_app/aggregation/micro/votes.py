@@ -16,7 +16,7 @@ Rule: TypeAlias = Literal["geometric", "median", "bic", "hold"]
 AGREE = 1.1
 # Fewer sites have no standard error worth the name.
 SITES_FOR_ERROR = 5
-# Share of the held-out gain over one cluster that may be given up for fewer clusters.
+# Share of the held-out gain over one cluster, or of the sites' own counts, given up for fewer clusters.
 GIVEN_UP = 0.02
 
 
@@ -99,7 +99,10 @@ def _count_vote(path: Path, counts: IntArray) -> int | None:
     if not counted.size:
         return None
     found = path.effective[:, counted].sum(axis=1)
-    return int(path.k[np.argmin(np.abs(found - counts[counted].sum()))])
+    wanted = counts[counted].sum()
+    missed = np.abs(found - wanted)
+    # More clusters need not be more at a site, they may be of fewer sites each: of about equals the fewest.
+    return int(path.k[np.argmax(missed <= missed.min() + GIVEN_UP * wanted)])
 
 
 def decide(votes: Votes, rule: Rule, n_sites: int) -> int:
