@@ -17,17 +17,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0, or 1 with the reason on standard error."""
     options = _parser().parse_args(arguments)
     try:
-        predict(options.model, options.data, options.output, own_weights=options.own_weights)
+        predict(
+            options.model, options.data, options.output, own_weights=options.own_weights, site=options.site
+        )
     except (FedclusterError, OSError) as error:
         print(f"fedcluster: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def predict(model_path: Path, data: str, output: Path | None, *, own_weights: bool = False) -> None:
+def predict(
+    model_path: Path, data: str, output: Path | None, *, own_weights: bool = False, site: str | None = None
+) -> None:
     """Label the rows of a table with a model file, and print or write them.
 
-    With ``own_weights`` the clusters first get the weights that they have among these rows.
+    With ``own_weights`` the clusters first get the weights that they have among these rows. ``site`` says
+    whose rows these are, which a model needs to know if the sites' sensors differ.
 
     Raises
     ------
@@ -36,7 +41,7 @@ def predict(model_path: Path, data: str, output: Path | None, *, own_weights: bo
     """
     model = load_model(model_path)
     table = read_columns(data, model.columns, where="new rows")
-    labels = model.predict(table.X, own_weights=own_weights)
+    labels = model.predict(table.X, own_weights=own_weights, site=site)
     if output is None:
         sys.stdout.write(labels_text(labels))
     else:
@@ -63,4 +68,5 @@ def _parser() -> argparse.ArgumentParser:
         help="for rows that are all from one site: first fit to them how much of the site is in each cluster "
         "(by default as much as over all sites of the run); the clusters themselves stay",
     )
+    command.add_argument("--site", help="whose rows these are; for a run that found offsets of sites")
     return parser

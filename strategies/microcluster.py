@@ -20,7 +20,15 @@ from fedcluster_app.streams import stream
 from strategies.base import Agreement, SiteStrategy
 from strategies.exchange import Answers, Exchange
 from strategies.labelling import ask_labels, global_scores
-from strategies.microcluster_results import details, mixture, site_models, site_result, summaries, warnings
+from strategies.microcluster_results import (
+    details,
+    mixture,
+    sensors,
+    site_models,
+    site_result,
+    summaries,
+    warnings,
+)
 from strategies.microcluster_rounds import MicroRun, Rounds, ask_round, take_sums, told
 from strategies.plausible import pooled
 
@@ -85,7 +93,7 @@ class MicroCluster(SiteStrategy[MicroRun]):
         return Outcome(
             status=FINISHED,
             k_hat=assembly.k_hat,
-            model=Model(agreement.columns, agreement.scaling, clusters),
+            model=Model(agreement.columns, agreement.scaling, clusters, sensors(assembly)),
             summaries=summaries(state, assembly),
             sites=tuple(site_result(state, assembly, name) for name in agreement.roster.members),
             scores=global_scores(state.labelled, clusters),

@@ -10,6 +10,7 @@ from fedcluster_app.aggregation.microcluster import Assembly, Clusters
 from fedcluster_app.config import RunConfig
 from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.mixtures.types import FloatArray
+from fedcluster_app.results.model import Sensors
 from fedcluster_app.results.outcome import SiteResult
 from fedcluster_app.results.summaries import Summaries
 from strategies.labelling import SiteModel, site_scores
@@ -34,6 +35,12 @@ def site_models(state: MicroRun, assembly: Assembly) -> dict[str, SiteModel]:
         else:
             models[name] = SiteModel(everywhere, offset=offset, gain=gain, fit_weights=True)
     return models
+
+
+def sensors(assembly: Assembly) -> Sensors | None:
+    """Return the offsets and gains of sites, if such were found."""
+    drift = assembly.drift
+    return Sensors(assembly.names, drift.offsets, drift.gains) if drift is not None and drift.on else None
 
 
 def summaries(state: MicroRun, assembly: Assembly) -> Summaries:

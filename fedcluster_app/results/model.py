@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +23,38 @@ _OPTIONAL = ("components", "score_scale")
 
 
 @dataclass(frozen=True, eq=False)
+class Sensors:
+    """What sets the sites' rows apart: a scaled row of a site is offset + gain * (the row as clustered).
+
+    Attributes
+    ----------
+    sites : tuple of G str
+    offsets, gains : (G, q) arrays
+    """
+
+    sites: tuple[str, ...]
+    offsets: FloatArray
+    gains: FloatArray
+
+    def remove(self, X: FloatArray, site: str | None) -> FloatArray:
+        """Return scaled rows (n, q) of a site without its offset and gain.
+
+        Raises
+        ------
+        DataError
+            If the site is not one of these.
+        """
+        if site not in self.sites:
+            raise DataError(
+                f"new rows: the sites' sensors differ, so this model must know the site; expected one of "
+                f"{', '.join(self.sites)}, got {site or 'none'}; a new site takes part in a run first"
+            )
+        row = self.sites.index(site)
+        cleaned: FloatArray = (X - self.offsets[row]) / self.gains[row]
+        return cleaned
+
+
+@dataclass(frozen=True, eq=False)
 class Model:
     """Global clusters of scaled rows.
 
@@ -32,6 +66,8 @@ class Model:
         From d columns to q features.
     clusters : Mixture
         K clusters of q features.
+    sensors : Sensors or None
+        Offsets and gains of sites, where such were found.
 
     Raises
     ------
@@ -42,6 +78,7 @@ class Model:
     columns: tuple[str, ...]
     scaling: Scaling
     clusters: Mixture
+    sensors: Sensors | None = None
 
     def __post_init__(self) -> None:
         d, q = len(self.columns), self.clusters.n_features
@@ -52,9 +89,18 @@ class Model:
                 raise ValueError(f"Model.scaling.{name}: expected shape {expected}, got {part.shape}")
         if self.scaling.components is None and q != d:
             raise ValueError(f"Model.clusters: expected {d} features, one per column, got {q}")
+        if self.sensors is not None:
+            expected = (len(self.sensors.sites), q)
+            if not self.sensors.offsets.shape == self.sensors.gains.shape == expected:
+                raise ValueError(f"Model.sensors: expected offsets and gains of shape {expected}")
 
     def predict(
-        self, X: FloatArray, columns: tuple[str, ...] | None = None, *, own_weights: bool = False
+        self,
+        X: FloatArray,
+        columns: tuple[str, ...] | None = None,
+        *,
+        own_weights: bool = False,
+        site: str | None = None,
     ) -> IntArray:
         """Return the cluster of every row.
 
@@ -66,6 +112,8 @@ class Model:
             Their columns, to be checked against the model's.
         own_weights
             Whether the rows, all of one site, first say how much each cluster weighs there.
+        site
+            Whose rows these are; needed, and used, only where the model has ``sensors``.
 
         Returns
         -------
@@ -74,7 +122,7 @@ class Model:
         Raises
         ------
         DataError
-            If the columns are not the model's.
+            If the columns are not the model's, or it does not know the site.
         """
         mismatch = None if columns is None else first_mismatch(self.columns, columns)
         if mismatch:
@@ -82,6 +130,8 @@ class Model:
         if X.ndim != 2 or X.shape[1] != len(self.columns):
             raise DataError(f"new rows: expected shape (rows, {len(self.columns)}), got {X.shape}")
         rows, clusters = self.scaling.apply(X), self.clusters
+        if self.sensors is not None:
+            rows = self.sensors.remove(rows, site)
         if own_weights:
             weights = site_weights(log_densities(rows, clusters), clusters.weights)
             clusters = replace(clusters, weights=weights)
@@ -102,6 +152,9 @@ class Model:
             value = getattr(self.scaling, name)
             if value is not None:
                 arrays[name] = value
+        if self.sensors is not None:
+            arrays["sites"] = np.array(self.sensors.sites, dtype=np.str_)
+            arrays |= {"offsets": self.sensors.offsets, "gains": self.sensors.gains}
         np.savez(path, **arrays)  # type: ignore[arg-type]  # the stubs take `allow_pickle` for one of them
 
 
@@ -124,6 +177,7 @@ def load_model(path: Path) -> Model:
             tuple(arrays["columns"].tolist()),
             Scaling(arrays["center"], arrays["scale"], *(arrays.get(name) for name in _OPTIONAL)),
             Mixture(arrays["weights"], arrays["means"], arrays["covariances"]),
+            _sensors(arrays),
         )
     except FileNotFoundError:
         raise DataError(f"model {path}: no such file; a run leaves model.npz in its folder") from None
@@ -131,6 +185,12 @@ def load_model(path: Path) -> Model:
         raise
     except Exception as error:  # NumPy and zipfile have many words for a file that is something else
         raise DataError(f"model {path}: not a fedcluster model ({error})") from error
+
+
+def _sensors(arrays: Mapping[str, Any]) -> Sensors | None:
+    if "sites" not in arrays:
+        return None
+    return Sensors(tuple(arrays["sites"].tolist()), arrays["offsets"], arrays["gains"])
 
 
 def cluster_labels(X: FloatArray, clusters: Mixture) -> IntArray:

@@ -301,6 +301,50 @@ def test_counts_of_sites_may_vote(three: list[dict[str, Any]]) -> None:
     assert found.outcome.details["votes"]["count"] in (3, 4)
 
 
+# --- sensors that differ
+
+
+@pytest.fixture
+def shifted(csv_sites: Sites, blobs: Blobs) -> list[dict[str, Any]]:
+    """Five sites of three clusters, each site set apart by an offset of its own."""
+    offsets = np.array([[0, 0], [30, -20], [-25, 10], [12, 40], [-17, -30.0]])
+    return csv_sites({name: blobs(seed, 40, 50, 60) + offsets[seed] for seed, name in enumerate("abcde")})
+
+
+def test_offsets_of_sites_are_taken_out(shifted: list[dict[str, Any]], clusters_in: ReadClusters) -> None:
+    found = run(shifted, site_offsets="auto", site_gains="auto", refine_rounds=2)
+    assert found.outcome.k_hat == 3
+    assert found.outcome.details["drift"]["on"]
+    assert not [w for w in found.outcome.warnings if "its sums were not used" in w]
+    labels = [clusters_in(node["labels-path"]) for node in shifted]
+    assert all(np.array_equal(one, labels[0]) for one in labels)  # cluster 2 is cluster 2 everywhere
+    assert [site.details["offset_in_widths"] > 1 for site in found.outcome.sites].count(True) >= 4
+    model = found.outcome.model
+    assert model is not None
+    rows = np.loadtxt(shifted[1]["data-path"], delimiter=",", skiprows=1)
+    np.testing.assert_array_equal(model.predict(rows, site="b"), labels[1])
+    with pytest.raises(DataError, match="expected one of a, b, c, d, e, got none"):
+        model.predict(rows)
+
+
+def test_where_they_are_not_looked_for_people_are_told(shifted: list[dict[str, Any]]) -> None:
+    found = run(shifted)
+    assert found.outcome.k_hat > 3
+    assert [w for w in found.outcome.warnings if "held by one site alone" in w and "site-offsets" in w]
+
+
+def test_a_later_site_finds_its_offset(
+    shifted: list[dict[str, Any]], tmp_path: Path, clusters_in: ReadClusters
+) -> None:
+    folder = str(tmp_path / "drifted")
+    config = parse_run_config({"method": "microcluster", "site-offsets": "auto", "output-dir": folder})
+    conduct(LocalGrid(shifted[:4], as_run_config(config)), config, 1)
+    before = clusters_in(shifted[0]["labels-path"])
+    found = run(shifted, summaries=f"{folder}/summaries.npz", assembly="keep")
+    np.testing.assert_array_equal(clusters_in(shifted[4]["labels-path"]), before)
+    assert found.strategy.state.assembly.drift.offsets.shape[0] == 5
+
+
 # --- sites that come later
 
 
