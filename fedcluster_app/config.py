@@ -124,7 +124,7 @@ class MicroConfig:
         "refined-votes", "off", "votes after rounds of federated EM; auto: where cells say 1 or 2 clusters"
     )
     refine_rounds: int = key(
-        "refine-rounds", 0, "rounds of federated EM on rows, after the assembly", low=0, high=1000
+        "refine-rounds", 5, "rounds of federated EM on rows, after the assembly", low=0, high=1000
     )
     summaries: str = key(
         "summaries", "", "absolute path of an earlier run's summaries.npz to start from", absolute=True
@@ -138,7 +138,7 @@ class MicroConfig:
 class RunConfig:
     """The settings of one run, the same at the coordinator and at every site."""
 
-    method: str = key("method", "fedgem", "how local clusters are reconciled")
+    method: str = key("method", "microcluster", "how the sites' clusters are found and reconciled")
     estimator: Literal["asm", "xmeans", "gmeans", "dirichlet", "kmeans-silhouette", "consensus", "oracle"] = (
         key("estimator", "consensus", "how a site counts its clusters; oracle needs labels")
     )

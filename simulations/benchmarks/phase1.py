@@ -18,8 +18,6 @@ import argparse
 import itertools
 import math
 import os
-import time
-import tracemalloc
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,13 +31,14 @@ from fedcluster_app.cardinality.merge import MOST_LEAVES
 from fedcluster_app.cardinality.registry import ESTIMATORS
 from fedcluster_app.mixtures.types import FloatArray, IntArray
 from fedcluster_app.results.tables import aligned
-from simulations.experiments.sets import SETS, LabelledSet, deal
+from simulations.benchmarks.measures import grid, peak_bytes, seconds
+from simulations.experiments.sets import SETS, deal
 
 SIZES = "500x8,500x64,2000x16,5000x8,5000x64,20000x8,20000x16,20000x64,100000x16,100000x32"
 #: The sets of the paper, as they are dealt in its experiments.
-CLIENT_SETS = {name: SETS[name] for name in ("waveform", "abalone", "frogA", "frogB", "mnist", "fmnist")} | {
-    "emnist": LabelledSet("emnist_balanced_9424_features.npz", 25, 2, 8, features="hog_pca"),
-    "cifar": LabelledSet("cifar10_test_features.npz", 25, 2, 8, features="patch_pca"),
+CLIENT_SETS = {
+    name: SETS[name]
+    for name in ("waveform", "abalone", "frogA", "frogB", "mnist", "fmnist", "emnist", "cifar")
 }
 FIT, PEER = "asm-fit", "bgm20"
 #: From how many rows on the growth of times is looked at.
@@ -98,13 +97,6 @@ def _peer(table: Table) -> object:
     return model.fit(table.X)
 
 
-def seconds(run: Runner, table: Table) -> float:
-    """Processor time of one run."""
-    start = time.process_time()
-    run(table)
-    return time.process_time() - start
-
-
 def measure(
     tables: Sequence[Table], names: Mapping[str, Runner], repeats: int, limit: float
 ) -> dict[str, FloatArray]:
@@ -130,12 +122,7 @@ def measure(
 
 def peak_over_input(run: Runner, table: Table) -> float:
     """Largest memory that a run allocates, in tables."""
-    tracemalloc.start()
-    try:
-        run(table)
-        return tracemalloc.get_traced_memory()[1] / table.X.nbytes
-    finally:
-        tracemalloc.stop()
+    return peak_bytes(run, table) / table.X.nbytes
 
 
 def growth(tables: Sequence[Table], times: FloatArray) -> list[tuple[int, float]]:
@@ -155,8 +142,8 @@ def growth(tables: Sequence[Table], times: FloatArray) -> list[tuple[int, float]
 def report_sizes(tables: Sequence[Table], times: Mapping[str, FloatArray]) -> str:
     """Milliseconds by size, ratios to the peer, growth and memory."""
     names = [table.name for table in tables]
-    parts = [_grid("ms", names, {k: 1e3 * v for k, v in times.items()}, "{:.1f}")]
-    parts.append(_grid(f"ratio to {PEER}", names, {k: v / times[PEER] for k, v in times.items()}, "{:.2f}"))
+    parts = [grid("ms", names, {k: 1e3 * v for k, v in times.items()}, "{:.1f}")]
+    parts.append(grid(f"ratio to {PEER}", names, {k: v / times[PEER] for k, v in times.items()}, "{:.2f}"))
     lines = [f"{name}, d = {d}: n^{power:.2f}" for name in times for d, power in growth(tables, times[name])]
     parts.append("growth of the time with rows, from the smallest to the largest size\n" + "\n".join(lines))
     largest = max(tables, key=lambda table: table.X.size)
@@ -175,22 +162,13 @@ def report_sets(tables: Sequence[Table], times: Mapping[str, FloatArray]) -> str
     parts = []
     for word, average in (("mean", np.mean), ("median", np.median)):
         values = {k: np.array([1e3 * average(v[of == name]) for name in names]) for k, v in times.items()}
-        parts.append(_grid(f"{word} ms of a client", names, values, "{:.1f}"))
+        parts.append(grid(f"{word} ms of a client", names, values, "{:.1f}"))
     totals = sorted((1e3 * float(v.mean()), 1e3 * float(np.median(v)), k) for k, v in times.items())
     rows = [["all clients", "mean ms", "median ms", ""]]
     parts.append(aligned(rows + [[k, f"{mean:.1f}", f"{middle:.1f}", ""] for mean, middle, k in totals]))
     rows_per_client = [len(table.X) for table in tables]
     parts.append(f"{len(tables)} clients of {min(rows_per_client)} to {max(rows_per_client)} rows")
     return "\n\n".join(parts)
-
-
-def _grid(title: str, rows: Sequence[str], columns: Mapping[str, FloatArray], form: str) -> str:
-    """One line per row and one column per name."""
-    lines = [[title, *columns, ""]]
-    for i, row in enumerate(rows):
-        values = [float(column[i]) for column in columns.values()]
-        lines.append([row, *("-" if math.isnan(value) else form.format(value) for value in values), ""])
-    return aligned(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -12,49 +12,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from fedcluster_app.config import RunConfig, Scalar, parse_run_config
+from fedcluster_app.config import Scalar
 from fedcluster_app.metrics.agreement import adjusted_rand_index, contingency_table, normalized_mutual_info
-from fedcluster_app.mixtures.distances import squared_distances
-from fedcluster_app.mixtures.types import FloatArray, IntArray
-from fedcluster_app.results.model import Model
 from fedcluster_app.results.tables import aligned
-from fedcluster_app.streams import stream
-from simulations.experiments.sets import SETS, Dealt, deal
-from simulations.federation import LocalRun, run_locally
+from simulations.experiments.sets import SETS, Dealt
+from simulations.experiments.trials import Trial, own_labels, run_all, run_on_train, sets_at_hand
+from simulations.federation import LocalRun
 from strategies.fedgem import FedGEMRun
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One run to make.
-
-    Attributes
-    ----------
-    name, folder, regime : str
-        Data set, where its file is, and how it is dealt.
-    counts : str
-        Estimator of the local counts.
-    seed : int
-    settings : mapping
-        Further keys of the run config.
-    """
-
-    name: str
-    folder: str
-    regime: str
-    counts: str
-    seed: int
-    settings: Mapping[str, Scalar]
 
 
 @dataclass(frozen=True)
@@ -95,37 +66,8 @@ class Score:
 
 def run_trial(trial: Trial) -> Score:
     """Deal the set, run the product on the train rows, and score the held-out ones."""
-    # The same parts whatever the estimator and the settings.
-    rng = stream(trial.seed, "experiment", trial.name)
-    dealt = deal(SETS[trial.name], trial.folder, trial.regime, rng)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "train.npz")
-        rows = np.concatenate(list(dealt.train.values()))
-        site = np.repeat(np.arange(len(dealt.train)), [len(part) for part in dealt.train.values()])
-        np.savez(path, X=dealt.X[rows], y=dealt.y[rows], site=site, site_names=list(dealt.train))
-        run = run_locally(_config(trial, path), len(dealt.train), run_folder=folder)
-    return _score(trial, dealt, run)
-
-
-def _all(trials: Sequence[Trial], jobs: int) -> list[Score]:
-    if jobs == 1:
-        return list(map(run_trial, trials))
-    # Spawned: a fork would copy the libraries' threads half way.
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return list(pool.map(run_trial, trials))
-
-
-def _config(trial: Trial, path: Path) -> RunConfig:
-    values: dict[str, Scalar] = {
-        "data": str(path),
-        "partition": "site",
-        "estimator": trial.counts,
-        "scaling": SETS[trial.name].scaling,
-        "pca": SETS[trial.name].pca,
-        "min-count": 1,
-        "seed": trial.seed,
-    }
-    return parse_run_config(values | dict(trial.settings))
+    dealt = trial.dealt()
+    return _score(trial, dealt, run_on_train(trial, dealt))
 
 
 def _score(trial: Trial, dealt: Dealt, run: LocalRun) -> Score:
@@ -142,7 +84,7 @@ def _score(trial: Trial, dealt: Dealt, run: LocalRun) -> Score:
     errors = [abs(site.details["k_counted"] / held[site.name] - 1) for site in run.outcome.sites]
     return Score(
         name=trial.name,
-        counts=trial.counts,
+        counts=trial.method.partition("+")[2],
         seed=trial.seed,
         ari=adjusted_rand_index(near_table),
         nmi=normalized_mutual_info(near_table),
@@ -154,13 +96,6 @@ def _score(trial: Trial, dealt: Dealt, run: LocalRun) -> Score:
         final_radius=state.final.final_radius,
         local_error=float(np.mean(errors)),
     )
-
-
-def own_labels(model: Model, X: FloatArray, members: IntArray) -> IntArray:
-    """Label unscaled rows (n, d) by the nearest among the clusters (k,) of their site's own components."""
-    distances = squared_distances(model.scaling.apply(X), model.clusters.means[members])
-    labels: IntArray = members[distances.argmin(axis=1)]
-    return labels
 
 
 def table(scores: Iterable[Score]) -> str:
@@ -208,19 +143,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--order", default="nearest", help="pair order of the final grouping")
     parser.add_argument("--json", type=Path, help="file for the score of every run")
     args = parser.parse_args(arguments)
-    names = args.sets.split(",")
-    if unknown := [name for name in names if name not in SETS]:
-        parser.error(f"no set {', '.join(unknown)}; choose from {', '.join(SETS)}")
-    if absent := {f for f in (SETS[name].file for name in names) if f and not Path(args.data, f).is_file()}:
-        parser.error(f"{', '.join(sorted(absent))} not in {args.data!r}; give --data or set FEDCLUSTER_DATA")
-    settings = {"init": args.init, "fedgem-final-radius": args.final_radius, "fedgem-order": args.order}
+    names = sets_at_hand(parser, args.sets, args.data)
+    settings: dict[str, Scalar] = {
+        "init": args.init,
+        "fedgem-final-radius": args.final_radius,
+        "fedgem-order": args.order,
+        "min-count": 1,
+    }
     trials = [
-        Trial(name, args.data, args.regime, counts, seed, settings)
+        Trial(name, args.data, args.regime, f"fedgem+{counts}", seed, settings)
         for name in names
         for counts in args.counts.split(",")
         for seed in range(args.seeds)
     ]
-    scores = _all(trials, args.jobs)
+    scores = list(run_all(run_trial, trials, args.jobs))
     print(table(scores))
     if args.json:
         record = {"settings": settings | {"regime": args.regime}, "scores": [asdict(one) for one in scores]}

@@ -29,6 +29,8 @@ class LabelledSet:
         Arrays of the file.
     first_column : int
         Columns before it are left out.
+    last_column : int or None
+        So are columns from it on. Rows that lack a value in the others are left out too.
     keep : mapping of str to ints
         Only rows with these values in these arrays are used.
     scaling, pca
@@ -42,6 +44,7 @@ class LabelledSet:
     features: str = "X"
     labels: str = "y"
     first_column: int = 0
+    last_column: int | None = None
     keep: Mapping[str, Sequence[int]] = field(default_factory=dict)
     scaling: str = "standard"
     pca: int = 0
@@ -60,6 +63,14 @@ SETS = {
     "mnist": LabelledSet("mnist_test_features.npz", 25, 2, 8, features="hog_pca"),
     "fmnist": LabelledSet("fashion_mnist_test_features.npz", 25, 2, 8, features="hog_pca"),
     "mnist-vae": LabelledSet("mnist_vae10.npz", 100, 2, 8, scaling="none"),
+    "fmnist-vae": LabelledSet("fashion_mnist_vae64.npz", 100, 2, 8, scaling="none"),
+    "emnist": LabelledSet("emnist_balanced_9424_features.npz", 25, 2, 8, features="hog_pca"),
+    "emnist-45": LabelledSet("emnist_balanced_9424_features.npz", 25, 2, 45, features="hog_pca"),
+    "emnist-vae": LabelledSet("emnist_vae16.npz", 25, 2, 8),
+    "cifar": LabelledSet("cifar10_test_features.npz", 25, 2, 8, features="patch_pca"),
+    "heart": LabelledSet("heart_disease_4sites.npz", 4, labels="y_binary", last_column=10),
+    "wholesale": LabelledSet("wholesale_customers.npz", 3),
+    "cmapss": LabelledSet("cmapss_fd001_fd003.npz", 10, 2, 3, keep={"part": [0]}),
 }
 
 
@@ -118,6 +129,8 @@ def _read(source: LabelledSet, folder: str) -> tuple[FloatArray, IntArray, IntAr
         rows = np.arange(len(arrays[source.labels]))
         for name, values in source.keep.items():
             rows = rows[np.isin(arrays[name][rows], values)]
-        X = arrays[source.features][rows, source.first_column :].astype(np.float64)
+        X = arrays[source.features][rows, source.first_column : source.last_column].astype(np.float64)
+        complete = ~np.isnan(X).any(axis=1)
+        rows, X = rows[complete], X[complete]
         y = np.unique(arrays[source.labels][rows], return_inverse=True)[1].astype(np.int64)
         return X, y, None if source.k_max else arrays["site"][rows]

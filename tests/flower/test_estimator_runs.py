@@ -28,7 +28,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("init", ["kmeans", "asm-means"])
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_a_run_with_every_estimator(estimator: str, init: str, data: str, tmp_path: Path) -> None:
-    config = parse_run_config({"data": data, "partition": "site", "estimator": estimator, "init": init})
+    config = parse_run_config(
+        {"method": "fedgem", "data": data, "partition": "site", "estimator": estimator, "init": init}
+    )
     outcome = run_locally(config, 2, run_folder=str(tmp_path)).outcome
     assert (outcome.status, outcome.k_hat) == (FINISHED, 4)
     assert outcome.scores["ari"] > 0.99

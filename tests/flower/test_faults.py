@@ -42,6 +42,7 @@ NOT_NEGATIVE = {"hello": "scatter", "count": "radii", "round": "radii", "end": "
 
 def settings(**values: Any) -> RunConfig:
     short = {
+        "method": "fedgem",
         "pca": 0,
         "join-timeout": 0.3,
         "round-timeout": 0.1,

@@ -1,4 +1,4 @@
-"""The default run in this process: its result is true to the data, and the same whatever the order."""
+"""Runs of FedGEM in this process: the result is true to the data, and the same whatever the order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def tables(config: RunConfig, sites: int = SITES) -> dict[str, Table]:
 def run(sites: int | list[dict[str, int]], folder: Path | str = "", /, **values: Any) -> LocalRun:
     settings = {key.replace("_", "-"): value for key, value in values.items() if key != "arrange"}
     arrange = {"arrange": values["arrange"]} if "arrange" in values else {}
-    return run_locally(parse_run_config(settings), sites, run_folder=str(folder), **arrange)
+    return run_locally(
+        parse_run_config({"method": "fedgem", **settings}), sites, run_folder=str(folder), **arrange
+    )
 
 
 def fingerprint(one: LocalRun, folder: Path) -> tuple[bytes, str]:
@@ -65,7 +67,7 @@ class DefaultRun:
 @pytest.fixture(scope="module")
 def default(tmp_path_factory: pytest.TempPathFactory) -> DefaultRun:
     folder = tmp_path_factory.mktemp("default") / "run"
-    config = parse_run_config({"output-dir": str(folder)})
+    config = parse_run_config({"method": "fedgem", "output-dir": str(folder)})
     grid = LocalGrid(virtual_nodes(SITES), as_run_config(config))
     assert conduct(grid, config, run_id=7) == folder
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
@@ -214,7 +216,7 @@ def test_the_seed_reaches_the_sites_own_streams(tmp_path: Path, csv_sites: Any, 
 
 
 def test_the_oracle_counts_the_classes_at_a_site() -> None:
-    config = parse_run_config({"estimator": "oracle"})
+    config = parse_run_config({"method": "fedgem", "estimator": "oracle"})
     one = run_locally(config, 5)
     classes = [
         len(np.unique(table.labels)) for table in tables(config, 5).values() if table.labels is not None

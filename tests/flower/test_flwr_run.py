@@ -169,7 +169,7 @@ def test_a_simulation_by_flwr_run_equals_the_run_in_one_process(flower: Flower, 
     printed = flower.flwr(
         *("run", ".", "--stream"),
         *("--federation-config", "num-supernodes=3 client-resources-num-cpus=1"),
-        *("--run-config", f"output-dir='{folder}' fedgem-max-rounds=3"),
+        *("--run-config", f"output-dir='{folder}' refine-rounds=2"),
     )
     assert flower.last_run()["status"] == "finished:completed", printed
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
@@ -182,7 +182,7 @@ def test_a_simulation_by_flwr_run_equals_the_run_in_one_process(flower: Flower, 
     assert [site["name"] for site in summary["sites"]] == ["site-00", "site-01", "site-02"]
     assert f"K̂ = {summary['k_hat']} global clusters" in printed
 
-    here = in_one_process(tmp_path / "here", 3, fedgem_max_rounds=3)
+    here = in_one_process(tmp_path / "here", 3, refine_rounds=2)
     for name in ("model.npz", *(f"labels/site-{number:02d}.csv" for number in range(3))):
         assert (folder / name).read_bytes() == (here / name).read_bytes(), name
 
@@ -192,7 +192,7 @@ def test_a_deployment_of_two_sites(
 ) -> None:
     flower, nodes = deployment
     folder = tmp_path / "run"
-    settings = "pca=0 min-sites=2 fedgem-max-rounds=1"
+    settings = "method='fedgem' pca=0 min-sites=2 fedgem-max-rounds=1"
     printed = flower.flwr(
         *("run", ".", "dep", "--stream"), "--run-config", f"{settings} output-dir='{folder}'"
     )
@@ -212,7 +212,7 @@ def test_a_deployment_of_two_sites(
         ]
     for node in nodes:
         del node["labels-path"], node["ledger-path"]
-    here = in_one_process(tmp_path / "here", nodes, pca=0, min_sites=2, fedgem_max_rounds=1)
+    here = in_one_process(tmp_path / "here", nodes, method="fedgem", pca=0, min_sites=2, fedgem_max_rounds=1)
     assert (folder / "model.npz").read_bytes() == (here / "model.npz").read_bytes()
 
     # `flwr run` exits 0 all the same; Flower's list of runs has the truth.

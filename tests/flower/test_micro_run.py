@@ -34,7 +34,7 @@ KINDS = {"cells": "ask.micro.clusters", "round": "ask.micro.round", "labels": "a
 def run(nodes: Any, folder: Path | str = "", **values: Any) -> LocalRun:
     how = {name: values.pop(name) for name in ("tamper", "arrange") if name in values}
     settings = {key.replace("_", "-"): value for key, value in values.items()}
-    config = parse_run_config({"method": "microcluster", "round-timeout": 0.1, **settings})
+    config = parse_run_config({"round-timeout": 0.1, "refine-rounds": 0, **settings})
     return run_locally(config, nodes, run_folder=str(folder), **how)
 
 

@@ -162,7 +162,7 @@ def kind_of(question: Message) -> str:
 
 
 def settings(**values: Any) -> RunConfig:
-    short = {"pca": 0, "join-timeout": 0.3, "round-timeout": 0.1}
+    short = {"method": "fedgem", "pca": 0, "join-timeout": 0.3, "round-timeout": 0.1}
     return parse_run_config(short | {key.replace("_", "-"): value for key, value in values.items()})
 
 

@@ -48,7 +48,12 @@ def node_error(values: dict[str, Any]) -> str:
 def test_no_values_give_the_defaults() -> None:
     config = parse_run_config({})
     assert config == RunConfig()
-    assert (config.method, config.estimator, config.pca, config.min_count) == ("fedgem", "consensus", 10, 5)
+    assert (config.method, config.estimator, config.pca, config.min_count) == (
+        "microcluster",
+        "consensus",
+        10,
+        5,
+    )
     assert config.seed == config.data.seed == 42
     assert config.asm.merge_ratios is None
     assert config.fedgem.final_radius is None
