@@ -121,7 +121,7 @@ class MicroConfig:
         "site-gains", "off", "the same for a scale of a site's own; needs site-offsets"
     )
     refined_votes: Literal["off", "auto", "on"] = key(
-        "refined-votes", "off", "votes after rounds of federated EM; auto: where cells say 1 or 2 clusters"
+        "refined-votes", "auto", "votes after rounds of federated EM; auto: where cells say 1 or 2 clusters"
     )
     refine_rounds: int = key(
         "refine-rounds", 5, "rounds of federated EM on rows, after the assembly", low=0, high=1000

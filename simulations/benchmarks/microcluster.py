@@ -140,15 +140,16 @@ def _site(X: FloatArray, repeats: int) -> dict[str, float]:
 
 
 def report_bytes(features: Sequence[int], k_site: int = 5, k_global: int = 10) -> str:
-    """Bytes that a site sends: micro-clusters against FedGEM, and rounds of federated EM."""
-    rounds = parse_run_config({}).fedgem.max_rounds
-    ours = [_bytes([_hello(q, full=True), _cells(2 * PER_HALF, q)]) for q in features]
-    theirs = [_bytes([_hello(q, full=False), *_fedgem(k_site, q, rounds)]) for q in features]
-    refined = [_bytes(10 * [_sums(k_global, q)]) for q in features]
+    """Bytes that a site sends: micro-clusters, alone and with rounds of federated EM, against FedGEM."""
+    defaults = parse_run_config({})
+    rounds, refined = defaults.fedgem.max_rounds, max(1, defaults.micro.refine_rounds)
+    ours = np.array([_bytes([_hello(q, full=True), _cells(2 * PER_HALF, q)]) for q in features])
+    theirs = np.array([_bytes([_hello(q, full=False), *_fedgem(k_site, q, rounds)]) for q in features])
+    more = np.array([_bytes(refined * [_sums(k_global, q)]) for q in features])
     rows = [f"q = {q}" for q in features]
     title = f"bytes ({2 * PER_HALF} cells; K_g = {k_site}, {rounds} rounds; K = {k_global})"
-    columns = {"micro-clusters": ours, "fedgem": theirs, "10 rounds of federated EM": refined}
-    ratio = {"micro-clusters / fedgem": np.array(ours) / np.array(theirs)}
+    columns = {"micro-clusters": ours, "fedgem": theirs, f"{refined} rounds of federated EM": more}
+    ratio = {"micro-clusters / fedgem": ours / theirs, "with rounds": (ours + more) / theirs}
     return f"{grid(title, rows, columns, '{:.0f}')}\n\n{grid('ratio', rows, ratio, '{:.2f}')}"
 
 

@@ -32,7 +32,7 @@ def test_every_method_is_scored_on_the_same_held_out_rows():
     assert [one.own_ari is None for one in found.values()] == [False, False, True, True, True]
 
 
-@pytest.mark.parametrize("settings", [{}, {"refine-rounds": 2}])
+@pytest.mark.parametrize("settings", [{"refine-rounds": 0}, {"refine-rounds": 2}])
 def test_micro_clusters_label_as_the_product_does(settings):
     """The product scores the rows that it learned from; with these held out, both must say the same."""
     trial = Trial("digits", "", "a", "microcluster", 0, settings)

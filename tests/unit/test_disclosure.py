@@ -160,7 +160,7 @@ def test_the_ledgers_of_virtual_sites_are_what_they_sent(
 ) -> None:
     data, folder = tmp_path / "blobs.npz", tmp_path / "run"
     np.savez(data, X=blobs[0], y=blobs[1])
-    config = RunConfig(data=DataSpec(data=str(data), partition="iid"))
+    config = RunConfig(method="fedgem", data=DataSpec(data=str(data), partition="iid"))
     sent = run_and_keep(config, 3, run_folder=str(folder))
     assert [part.kind for part in sent[0]][:2] == ["hello", "fedgem.start"]
     assert [part.kind for part in sent[0]][-2:] == ["fedgem.end", "labelled"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedcluster_app.aggregation import microcluster
 from fedcluster_app.aggregation.micro import votes as voting
 from fedcluster_app.aggregation.micro.cells import MicroClusters, halve, micro_clusters, stack
 from fedcluster_app.aggregation.micro.em import Shrinkage, fit, from_partition
@@ -198,3 +199,26 @@ def test_words_say_what_cannot_be_told():
     clear = voting.in_words(Votes(3, 3, 3, 3, None, None), 5, 3)
     assert "favour 3 clusters clearly; the other votes made it 5" in clear[0]
     assert "3 sites are too few" in clear[2]
+
+
+def test_sites_of_one_half_are_not_held_out():
+    cells = _cells(FAR, sites=4)
+    # The last two sites are too small for two halves.
+    whole = np.flatnonzero((cells.sites < 2) | (cells.halves == 0))
+    path = follow(cells.take(whole), grid(6), np.random.default_rng(0))
+    assert not path.held_out[:, 2:].any()
+    assert (path.held_out[:, :2] != 0).all()
+    assert voting.cast(path).hold == 4
+
+
+def test_where_no_site_has_two_halves_people_are_told():
+    rng = np.random.default_rng(0)
+    uploads = {}
+    for g in range(8):
+        X = np.array(FAR, float)[rng.integers(4, size=9)] + rng.normal(size=(9, 3))
+        halves = halve(9, rng, min_rows=5)
+        uploads[str(g)] = micro_clusters(X, halves, rng, min_rows=5, rows_per_cell=10, most=20)
+    state = microcluster.step(microcluster.init(), uploads)
+    assembly = microcluster.finish(state, microcluster.Settings(), rng)
+    assert assembly.k_hat == 1
+    assert "two halves of micro-clusters" in assembly.warnings[0]

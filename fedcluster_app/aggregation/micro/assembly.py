@@ -221,10 +221,14 @@ def _warnings(
     cells: Cells, clusters: Clusters, path: Path, votes: Votes, drift: Drift | None
 ) -> tuple[str, ...]:
     found = []
+    if path.k[-1] == 1:
+        found.append(
+            "too few sites have rows for two halves of micro-clusters, so no other count than 1 was tried"
+        )
     if cells.n_rows < FEW_ROWS * cells.n_cells / 2 or (votes.hold <= 2 and len(path.k) > 2):
         found.append(
             f"held-out rows favour {votes.hold} clusters: either there are no more, or the classes of a site "
-            "have too few rows for micro-clusters; refined-votes='auto' looks closer"
+            "have too few rows for micro-clusters, where rows after rounds of federated EM see more"
         )
     if clusters.k == path.k[-1] > 1:
         found.append(f"k_hat is the largest number that was tried, {clusters.k}: there may be more clusters")

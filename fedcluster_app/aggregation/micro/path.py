@@ -199,7 +199,9 @@ def _held_out(cells: Cells, ks: IntArray, scale: FloatArray, rng: np.random.Gene
     total = np.zeros((len(ks), cells.n_sites))
     for half, fits in enumerate(half_fits(cells, ks, scale, rng)):
         other = cells.take(cells.halves != half)
-        total += np.array([by_site(other, fits[int(k)].clusters) for k in ks])
+        # A site without cells in this half has no weights there: its cells cannot be held out.
+        known = np.isin(np.arange(cells.n_sites), cells.sites[cells.halves == half])
+        total += known * np.array([by_site(other, fits[int(k)].clusters) for k in ks])
     return total
 
 
