@@ -1,10 +1,10 @@
 """What micro-clusters cost: the coordinator's time and memory, a site's time, and bytes.
 
-Times are medians of processor time on one thread. The coordinator follows the path of K over micro-clusters
-of ten clear clusters, in 16 features, 40 from every site; where they are many, over a short grid of K. Its
-peer is one fit of scikit-learn's ``GaussianMixture`` (10 full covariances) to their means. A site's peers are
-scikit-learn's ``KMeans`` with as many centres and one start: two fits to the same halves of the rows, and one
-fit to all of them. Bytes are those of real messages, greeting included::
+Times are medians of processor time on one thread. The coordinator assembles micro-clusters of ten clear
+clusters, in 16 features, 40 from every site, over the whole grid of K; its peer is one fit of scikit-learn's
+``GaussianMixture`` (10 full covariances) to their means. A site's peers are scikit-learn's ``KMeans`` with as
+many centres and one start: two fits to the same halves of the rows, and one fit to all of them. Bytes are
+those of real messages, greeting included::
 
     python -m simulations.benchmarks.microcluster --cells 100,1000,10000 --rows 100,2000 --repeats 5
 """
@@ -20,7 +20,6 @@ from threadpoolctl import threadpool_limits
 
 from fedcluster_app.aggregation import microcluster
 from fedcluster_app.aggregation.micro.cells import Cells, stack
-from fedcluster_app.aggregation.micro.path import follow
 from fedcluster_app.aggregation.microcluster import MicroClusters, Settings, halve, micro_clusters
 from fedcluster_app.config import parse_run_config
 from fedcluster_app.messages import FedGEMBalls, FedGEMEnd, FedGEMStart, Hello, MicroClustersSent, MicroSums
@@ -33,8 +32,8 @@ CELLS = "100,300,1000,3000,4000,4001,10000,30000,100000"
 FEATURES, CLUSTERS = 16, 10
 #: Micro-clusters of one half of a site's rows, by default.
 PER_HALF = 20
-#: Where growth is looked at, and the numbers of clusters that are tried at every size for it.
-BASE, SHORT = 10_000, (1, 5, 10, 20)
+#: Growth is looked at from here on.
+BASE = 10_000
 
 
 def uploads(cells: int, seed: int = 0) -> dict[str, MicroClusters]:
@@ -51,13 +50,8 @@ def uploads(cells: int, seed: int = 0) -> dict[str, MicroClusters]:
     return found
 
 
-def short_path(cells: Cells) -> object:
-    """Follow the short grid, with the votes of held-out halves."""
-    return follow(cells, np.array(SHORT), np.random.default_rng(0))
-
-
-def whole(sent: Mapping[str, MicroClusters]) -> object:
-    """Assemble as the product does."""
+def assemble(sent: Mapping[str, MicroClusters]) -> object:
+    """Find clusters and their number as the product does."""
     state = microcluster.step(microcluster.init(), sent)
     return microcluster.finish(state, Settings(), np.random.default_rng(0))
 
@@ -69,31 +63,26 @@ def peer_mixture(cells: Cells) -> object:
     return GaussianMixture(CLUSTERS, random_state=0).fit(cells.means)
 
 
-def report_server(sizes: Sequence[int], most_whole: int) -> str:
+def report_server(sizes: Sequence[int]) -> str:
     """Seconds, growth and memory by number of micro-clusters."""
-    lines = [_server(size, most_whole) for size in sizes]
+    lines = [_server(size) for size in sizes]
     rows, columns = [str(size) for size in sizes], {name: [each[name] for each in lines] for name in lines[0]}
-    short, all_k, peer = (np.array(columns[name]) for name in ("short grid", "whole grid", "peer"))
-    per_cell = short / np.array(sizes)
+    ours, peer = (np.array(columns[name]) for name in ("assembly", "peer"))
+    per_cell = ours / np.array(sizes)
     base = per_cell[sizes.index(BASE)] if BASE in sizes else np.nan
-    ratios = {
-        "whole / peer": all_k / peer,
-        "short / peer": short / peer,
-        f"short per micro-cluster, {BASE} is 1": per_cell / base,
-    }
-    title = f"micro-clusters (s; short: K = {', '.join(map(str, SHORT))})"
+    ratios = {"to peer": ours / peer, f"for each micro-cluster, to {BASE}": per_cell / base}
+    title = "micro-clusters (s, MB)"
     return f"{grid(title, rows, columns, '{:.3f}')}\n\n{grid('ratio', rows, ratios, '{:.2f}')}"
 
 
-def _server(size: int, most_whole: int) -> dict[str, float]:
+def _server(size: int) -> dict[str, float]:
     sent = uploads(size)
     cells = stack(sent)
     return {
-        "whole grid": seconds(whole, sent) if size <= most_whole else np.nan,
-        "short grid": seconds(short_path, cells),
+        "assembly": seconds(assemble, sent),
         "peer": seconds(peer_mixture, cells),
-        "peak MB, short": peak_bytes(short_path, cells) / 1e6,
-        "MB of input": (cells.means.nbytes + cells.variances.nbytes) / 1e6,
+        "peak memory": peak_bytes(assemble, sent) / 1e6,
+        "input": (cells.means.nbytes + cells.variances.nbytes) / 1e6,
     }
 
 
@@ -181,7 +170,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark from the command line and print its tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cells", default=CELLS, help="numbers of micro-clusters; empty for none")
-    parser.add_argument("--whole", type=int, default=BASE, help="up to so many, the whole grid of K too")
     parser.add_argument("--rows", default="100,500,2000,20000", help="of a site; empty for none")
     parser.add_argument("--features", default="8,32", help="of these rows")
     parser.add_argument("--sent", default="4,10,32", help="features of what is sent; empty for none")
@@ -193,8 +181,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     with threadpool_limits(1):
         if cells:
-            short_path(stack(uploads(100))), peer_mixture(stack(uploads(100)))
-            print(report_server(cells, given.whole), flush=True)
+            assemble(uploads(60))
+            peer_mixture(stack(uploads(60)))
+            print(report_server(cells), flush=True)
         if rows:
             report_site(rows[:1], features[:1], 1)
             print("\n" + report_site(rows, features, given.repeats), flush=True)

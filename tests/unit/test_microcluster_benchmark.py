@@ -70,8 +70,15 @@ def test_rows_are_of_five_clusters():
 
 
 def test_command_prints_tables(capsys):
-    sizes = ["--cells", "60,80", "--whole", "60", "--rows", "30,60", "--features", "3", "--sent", "4"]
+    sizes = ["--cells", "60,80", "--rows", "30,60", "--features", "3", "--sent", "4"]
     main([*sizes, "--repeats", "1"])
     printed = capsys.readouterr().out
-    for part in ("whole grid", "short / peer", "ms of a site", "to two k-means", "micro-clusters / fedgem"):
+    for part in (
+        "assembly",
+        "to peer",
+        "peak memory",
+        "ms of a site",
+        "to two k-means",
+        "micro-clusters / fedgem",
+    ):
         assert part in printed
