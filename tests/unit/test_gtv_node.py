@@ -10,7 +10,7 @@ import pytest
 from fedcluster_app.errors import ConfigError, DataError
 from fedcluster_app.gtvmin import Bounds, Neighbour, Report, Settings, kmeans_start, node
 from fedcluster_app.gtvmin.blocks import blocks, mixture_of
-from fedcluster_app.gtvmin.descent import descend, gradient_mapping
+from fedcluster_app.gtvmin.descent import _search, descend, gradient_mapping
 from fedcluster_app.gtvmin.projection import project
 from fedcluster_app.gtvmin.surrogate import evaluate, freeze
 from fedcluster_app.mixtures import Mixture, em
@@ -265,3 +265,16 @@ def test_the_order_of_the_neighbours_changes_no_bit(discrepancy: str) -> None:
     np.testing.assert_array_equal(one.mixture.covariances, two.mixture.covariances)
     assert one.report == two.report
     assert isinstance(one.report, Report)
+
+
+def test_a_node_stays_where_no_fraction_of_a_step_helps() -> None:
+    rng = np.random.default_rng(12)
+    X = two_clusters(rng)
+    theta = blocks(kmeans_start(X, 2, rng, Bounds()).mixture)
+    worse = blocks(kmeans_start(X + 9, 2, rng, Bounds()).mixture)
+    surrogate = freeze(X, theta, {}, Settings())
+    at = evaluate(surrogate, theta)
+    stayed, there, fraction = _search(surrogate, theta, at, lambda _: worse, 1.0)
+    assert stayed is theta
+    assert there is at
+    assert fraction < 1e-5
