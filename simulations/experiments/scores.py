@@ -98,18 +98,25 @@ def _cells(scores: Sequence[Score]) -> dict[str, str]:
 def summaries(scores: Sequence[Score], reference: str) -> str:
     """Return means over sets, a line for every method: regime B apart, natural sites with regime A.
 
-    Only sets on which every method was run are looked at. A difference is the reference less the method, and
-    its interval a bootstrap of sets; FedGEM's is taken to the better of its two readings, set by set.
+    Only sets on which every method was run are looked at, and seeds that all of them had there. A difference
+    is the reference less the method, and its interval a bootstrap of sets; FedGEM's is taken to the better of
+    its two readings, set by set.
     """
     parts = []
     for regimes, title in ((("a", "natural"), "regime a and natural sites"), (("b",), "regime b")):
         groups = _grouped(score for score in scores if score.regime in regimes)
         methods = list(dict.fromkeys(method for group in groups.values() for method in group))
-        common = {key[0]: group for key, group in groups.items() if len(group) == len(methods)}
+        shared = {key[0]: _same_seeds(group) for key, group in groups.items() if len(group) == len(methods)}
+        common = {name: group for name, group in shared.items() if all(group.values())}
         if common:
             names = f"{title}, {len(common)} sets: {', '.join(common)}"
             parts.append(f"{names}\n{_summary(common, methods, reference)}")
     return "\n\n".join(parts)
+
+
+def _same_seeds(group: Mapping[str, Sequence[Score]]) -> dict[str, list[Score]]:
+    seeds = set.intersection(*({score.seed for score in scores} for scores in group.values()))
+    return {method: [one for one in scores if one.seed in seeds] for method, scores in group.items()}
 
 
 def _summary(sets: Mapping[str, Mapping[str, Sequence[Score]]], methods: list[str], reference: str) -> str:

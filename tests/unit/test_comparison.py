@@ -72,11 +72,13 @@ def test_a_command_goes_on_where_it_was(tmp_path, capsys, monkeypatch):
     assert "digits, a, K* = 10" in capsys.readouterr().out
 
 
-def test_summaries_take_the_sets_that_every_method_has():
+def test_summaries_take_the_sets_and_seeds_that_every_method_has():
     scores = [
         score("one", "microcluster", 0.6),
         score("one", "microcluster", 0.8, seed=1),
-        score("one", "fedgem+asm", 0.5, own=0.3),
+        score("one", "microcluster", 0.0, seed=2),
+        score("one", "fedgem+asm", 0.4, own=0.3),
+        score("one", "fedgem+asm", 0.6, own=0.3, seed=1),
         score("two", "microcluster", 0.3, regime="natural", k_hat=2),
         score("two", "fedgem+asm", 0.1, own=0.4, regime="natural"),
         score("three", "microcluster", 0.9),
