@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from fedcluster_app.aggregation import microcluster
 from fedcluster_app.aggregation.micro.cells import MicroClusters, stack
-from fedcluster_app.aggregation.micro.drift import align, find_drift
+from fedcluster_app.aggregation.micro.drift import _are_small, _joined, align, find_drift
 from fedcluster_app.aggregation.micro.em import Shrinkage, fit, from_partition, log_joint, responsibilities
 from fedcluster_app.aggregation.micro.late import join
 from fedcluster_app.aggregation.micro.offsets import (
@@ -29,6 +29,7 @@ from fedcluster_app.aggregation.micro.offsets import (
     step,
 )
 from fedcluster_app.aggregation.micro.register import centre, lay_over, register
+from fedcluster_app.aggregation.micro.sensors import OFFSETS, Found, Search, held_out, settle
 from fedcluster_app.mixtures.densities import log_densities
 from fedcluster_app.mixtures.mixture import Mixture
 
@@ -133,6 +134,46 @@ def test_a_class_to_each_site_is_no_offset():
     rng = np.random.default_rng(0)
     tables = [10 * rng.normal(size=4) + rng.normal(size=(200, 4)) for _ in range(5)]
     assert not find_drift(stack(cells_of(tables)), rng, ks=KS).on
+
+
+def test_joined_by_hand():
+    pairs = [[0.5, 0.5, 0, 0], [0.3, 0.3, 0.4, 0], [0, 0.5, 0.5, 0], [0, 0.03, 0.47, 0.5]]
+    # The first two share a pair, the second and third too; the last has too little of the second cluster.
+    assert _joined(np.array(pairs)) == 0.75
+    assert _joined(np.eye(3)) == pytest.approx(1 / 3)
+    assert _joined(np.full((3, 2), 0.5)) == 1.0
+
+
+def test_small_is_under_half_the_distance_of_clusters():
+    cells, state, _ = _state()
+    there = np.unique(cells.sites)
+    clusters = replace(state.clusters, means=10 * np.eye(3), covariances=np.tile(4 * np.eye(3), (3, 1, 1)))
+    half = 10 * np.sqrt(2) / 2 * np.eye(3)[[0, 1, 2, 0]]
+    for factor, expected in ((0.99, True), (1.01, False)):
+        alignment = Alignment(factor * half, np.ones((4, 3)))
+        assert _are_small(replace(state, clusters=clusters, alignment=alignment), there) == expected
+
+
+def test_a_site_of_one_half_is_not_held_out():
+    cells, state, _ = _state()
+    cells = cells.take((cells.sites != 2) | (cells.halves == 0))
+    found = held_out(cells, OFFSETS, Found(0.0, state, "here"), Search([2, 3], np.random.default_rng(0)))
+    assert found.log_likelihood[2] == 0
+    assert (found.log_likelihood[[0, 1, 3]] < 0).all()
+
+
+def test_settling_takes_the_number_it_is_told_and_the_better_start():
+    cells, state, _ = _state()
+    none = Alignment(0 * state.alignment.offsets, np.ones_like(state.alignment.gains))
+    found = Found(np.inf, state, "here")
+    again = settle(cells, {"zero": none}, Search([4], np.random.default_rng(0), 5), OFFSETS, found)
+    assert again.state.clusters.k == 4
+    assert np.isfinite(again.bic)
+    worse = replace(none, offsets=none.offsets + 100 * np.arange(4)[:, None])
+    assert (
+        settle(cells, {"far": worse}, Search([4], np.random.default_rng(0), 5), OFFSETS, found).start
+        == "here"
+    )
 
 
 def test_there_is_nothing_to_compare_with_one_site():

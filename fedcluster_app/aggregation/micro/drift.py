@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,14 +19,18 @@ from fedcluster_app.aggregation.micro.sensors import (
     Search,
     best_fit,
     held_out,
+    settle,
 )
-from fedcluster_app.mixtures.types import FloatArray
+from fedcluster_app.mixtures.distances import squared_distances
+from fedcluster_app.mixtures.types import FloatArray, IntArray
 
 GRID = (1, 2, 3, 4, 5, 6, 8, 10, 13, 17, 22, 30)
 # By how much the criterion must fall before the rows held out are asked.
 CLEARLY = 10.0
-# Clusters that a site holds, as the exponential of the entropy of its weights.
-MORE_THAN_ONE = 1.5
+# A site holds a cluster of which it has this share of its rows.
+HELD = 0.05
+# Two clusters fix where a site lies; so many of the sites must be joined by such pairs.
+PAIR, MOST_SITES = 2, 0.75
 NOT_TOLD = (
     "offsets cannot be told from different classes: at least two shared clusters per pair of neighbouring "
     "sites are needed"
@@ -73,6 +77,7 @@ class _Verdict:
     bic_gain: float
     held_out_gain: float = np.nan
     standard_error: float = np.nan
+    joined: float = 1.0
 
 
 def align(cells: Cells, drift: Drift) -> Cells:
@@ -101,7 +106,8 @@ def find_drift(
     **Source**: ours. A model is believed only if its BIC, with offsets integrated out, is clearly lower *and*
     rows held out are likelier by more than one standard error over sites: with few clusters in the model,
     offsets also pay for what is only another mix of classes. What nobody can tell is an offset from another
-    class where sites share hardly any.
+    class where sites share hardly any: there, offsets are believed only if they are small against the
+    distances of clusters, so that no site is laid over another class.
     """
     smaller_half = min(int((cells.halves == half).sum()) for half in (0, 1))
     search = Search([k for k in ks if k < 0.6 * smaller_half], rng)
@@ -116,14 +122,15 @@ def find_drift(
     }
     plain = best_fit(cells, starts_of_offsets, search, PLAIN)
     offsets = best_fit(cells, starts_of_offsets, search, OFFSETS)
-    model, verdict = OFFSETS, _judge(cells, (PLAIN, plain), (OFFSETS, offsets), search)
-    found = offsets
+    verdict, found = _judge(cells, (PLAIN, plain), (OFFSETS, offsets), starts_of_offsets, search)
+    model = OFFSETS
     if gains:
-        scaled = best_fit(cells, _starts_of_gains(cells, offsets.state, rng), search, GAINS)
+        starts_of_gains = _starts_of_gains(cells, found.state, rng)
+        scaled = best_fit(cells, starts_of_gains, search, GAINS)
         before = (OFFSETS, offsets) if verdict.on else (PLAIN, plain)
-        better = _judge(cells, before, (GAINS, scaled), search)
+        better, refound = _judge(cells, before, (GAINS, scaled), starts_of_gains, search)
         if better.on or not verdict.on:
-            model, verdict, found = GAINS, better, scaled
+            model, verdict, found = GAINS, better, refound
     return _result(verdict, found.state if verdict.on else none, f"{model} from {found.start}")
 
 
@@ -147,18 +154,51 @@ def _starts_of_gains(cells: Cells, state: OffsetState, rng: np.random.Generator)
     return found
 
 
-def _judge(cells: Cells, simple: tuple[Model, Found], rich: tuple[Model, Found], search: Search) -> _Verdict:
-    """Say whether the richer model is to be believed: by BIC, and then by rows held out."""
+def _judge(
+    cells: Cells,
+    simple: tuple[Model, Found],
+    rich: tuple[Model, Found],
+    tried: Mapping[str, Alignment],
+    search: Search,
+) -> tuple[_Verdict, Found]:
+    """Say whether the richer of two models is to be believed: by BIC, by rows held out, by what sites share.
+
+    Also returned is its fit, where it was likelier at the number of clusters that rows held out favour.
+    """
     bic_gain = simple[1].bic - rich[1].bic
     if not bic_gain > CLEARLY:
-        return _Verdict(False, bic_gain)
+        return _Verdict(False, bic_gain), rich[1]
     there = np.unique(cells.sites)
     before, after = held_out(cells, *simple, search), held_out(cells, *rich, search)
     likelier = (after.log_likelihood - before.log_likelihood)[there]
-    error = float(np.sqrt(len(there)) * likelier.std(ddof=1))
-    # A site that holds one cluster alone can lie anywhere.
-    told = float((after.clusters[there] > MORE_THAN_ONE).mean()) > 0.5
-    return _Verdict(told and float(likelier.sum()) > error, bic_gain, float(likelier.sum()), error)
+    gain, error = float(likelier.sum()), float(np.sqrt(len(there)) * likelier.std(ddof=1))
+    if not gain > error:
+        return _Verdict(False, bic_gain, gain, error), rich[1]
+    found = settle(cells, tried, replace(search, ks=[after.k]), *rich)
+    joined = _joined(found.state.clusters.weights[there])
+    told = joined >= MOST_SITES or _are_small(found.state, there)
+    return _Verdict(told, bic_gain, gain, error, joined), found
+
+
+def _joined(weights: FloatArray) -> float:
+    """Return the largest share of sites, of weights (G, K), joined by pairs of clusters that both hold."""
+    held = (weights > HELD).astype(np.int64)
+    reached = (held @ held.T >= PAIR) | np.eye(len(held), dtype=bool)
+    for _ in range(len(held).bit_length()):
+        reached = reached @ reached
+    return float(reached.mean(axis=1).max())
+
+
+def _are_small(state: OffsetState, there: IntArray) -> bool:
+    """Whether offsets of sites usually are under half the distance of a cluster to the next."""
+    if state.clusters.k == 1:
+        return False
+    width = np.sqrt(_variances(state))
+    means = state.clusters.means / width
+    between = squared_distances(means, means)
+    np.fill_diagonal(between, np.inf)
+    sizes = np.square(state.alignment.offsets[there] / width).sum(axis=1)
+    return bool(sizes.mean() < np.median(between.min(axis=1)) / 4)
 
 
 def _result(verdict: _Verdict, found: OffsetState | Alignment, start: str) -> Drift:
@@ -173,14 +213,24 @@ def _result(verdict: _Verdict, found: OffsetState | Alignment, start: str) -> Dr
         words.append(f"offsets of {widths.min():.1f} to {widths.max():.1f} widths of a cluster are taken out")
         if (alignment.gains != 1).any():
             words[-1] += f", and gains of {alignment.gains.min():.2f} to {alignment.gains.max():.2f}"
+    if verdict.joined < 1:
+        words.append(
+            f"only {verdict.joined:.0%} of the sites are joined by clusters that they share in pairs"
+        )
     words.append(NOT_TOLD)
     evidence = (verdict.bic_gain, verdict.held_out_gain, verdict.standard_error)
     return Drift(verdict.on, alignment.offsets, alignment.gains, widths, *evidence, start, tuple(words))
 
 
+def _variances(state: OffsetState) -> FloatArray:
+    """Return the mean variance within clusters along every axis, shape (q,)."""
+    variances: FloatArray = state.clusters.global_weights @ np.diagonal(
+        state.clusters.covariances, axis1=1, axis2=2
+    )
+    return variances
+
+
 def _widths(state: OffsetState) -> FloatArray:
     """Return the size of every site's offset (G,) in widths of a cluster."""
-    variances = np.diagonal(state.clusters.covariances, axis1=1, axis2=2)
-    width = state.clusters.global_weights @ variances
-    widths: FloatArray = np.sqrt((np.square(state.alignment.offsets) / width).mean(axis=1))
+    widths: FloatArray = np.sqrt((np.square(state.alignment.offsets) / _variances(state)).mean(axis=1))
     return widths

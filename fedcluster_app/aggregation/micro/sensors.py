@@ -19,7 +19,7 @@ from fedcluster_app.aggregation.micro.offsets import (
     remove,
     step,
 )
-from fedcluster_app.aggregation.micro.path import ABSENT, Starts, effective_counts, starts, whitening
+from fedcluster_app.aggregation.micro.path import ABSENT, Starts, starts, whitening
 from fedcluster_app.mixtures.types import FloatArray, IntArray
 
 Model: TypeAlias = Literal["plain", "offsets", "gains"]
@@ -103,28 +103,40 @@ class HeldOut:
 
     Attributes
     ----------
-    log_likelihood, clusters : (G,) arrays
-        Of every site: log-likelihood of its rows, and how many clusters it holds.
+    log_likelihood : (G,) array
+        Of every site's rows.
+    k : int
+        That number.
     """
 
     log_likelihood: FloatArray
-    clusters: FloatArray
+    k: int
 
 
 def held_out(cells: Cells, model: Model, found: Found, search: Search) -> HeldOut:
     """Fit a model to either half's cells, from where it was found, and score the other half's."""
     total = np.zeros((len(search.ks), cells.n_sites))
-    held = np.zeros_like(total)
     for half in (0, 1):
         own, other = cells.take(cells.halves == half), cells.take(cells.halves != half)
         shrinkage, where = Shrinkage.of(own), _cuts(own, found.state.alignment, search)
+        # A site without cells in this half has no weights and no offset there.
+        known = np.isin(np.arange(cells.n_sites), own.sites)
         for row, k in enumerate(search.ks):
             fits = [
                 _fit(own, found.state.alignment, labels, shrinkage, model, HELD_OUT_STEPS)
                 for labels in where.cuts(k)
             ]
             best = max(fits, key=lambda state: float(log_likelihoods(own, state).sum()))
-            total[row] += log_likelihoods(other, best)
-            held[row] += effective_counts(best.clusters.weights) / 2
-    chosen = np.argmax(total.sum(axis=1))
-    return HeldOut(total[chosen], held[chosen])
+            total[row] += known * log_likelihoods(other, best)
+    chosen = int(np.argmax(total.sum(axis=1)))
+    return HeldOut(total[chosen], int(search.ks[chosen]))
+
+
+def settle(cells: Cells, tried: Mapping[str, Alignment], search: Search, model: Model, found: Found) -> Found:
+    """Fit a model once more, for the numbers of clusters of a search, from its starts and where it was found.
+
+    With many features the criterion asks for few clusters, and offsets then take up what is another mix of
+    classes: they are better at the number that rows held out favour.
+    """
+    again = best_fit(cells, {found.start: found.state.alignment}, search, model)
+    return min(again, best_fit(cells, tried, search, model), key=lambda one: one.bic)
