@@ -132,14 +132,13 @@ class MicroCluster(SiteStrategy[MicroRun]):
             micro.refined_votes == "auto" and microcluster.classes_are_small(assembly)
         )
         left = micro.refine_rounds or (VOTE_ROUNDS if votes else 0)
-        if not left:
+        if not left or not set(assembly.names) & set(state.agreement.roster.moments):
             return replace(state, assembly=assembly)
         if votes:
             sets, weights = microcluster.sets_for_votes(state.micro, assembly, rng)
         else:
             sets, weights = microcluster.sets_for_rounds(assembly)
-        known = dict(zip(assembly.names, weights, strict=True))
-        start = {name: known.get(name, weights.mean(axis=0)) for name in state.agreement.roster.moments}
+        start = dict(zip(assembly.names, weights, strict=True))
         return replace(state, assembly=assembly, rounds=Rounds(sets, start, left))
 
 

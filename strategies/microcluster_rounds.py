@@ -28,7 +28,7 @@ class Rounds:
     sets : ClusterSets
         As they stand.
     weights : mapping of site name to (m,) array
-        What each site's weights start with.
+        What each site's weights start with; of a site that its micro-clusters stand in for, as they are.
     left : int
         Rounds to go.
     log_likelihood : tuple of float
@@ -76,10 +76,10 @@ class MicroRun:
 
 
 def ask_round(state: MicroRun, rounds: Rounds) -> Exchange:
-    """Ask every contributor for the E step of a round."""
+    """Ask the sites of the assembly that are there for the E step of a round."""
     scaling, sets = state.agreement.scaling, rounds.sets
     asks = {}
-    for name, weights in rounds.weights.items():
+    for name in sorted(set(rounds.weights) & set(state.agreement.roster.moments)):
         offset, gain = state.drift(name)
         asks[name] = AskMicroRound(
             center=scaling.center,
@@ -90,7 +90,7 @@ def ask_round(state: MicroRun, rounds: Rounds) -> Exchange:
             covariances=lower_triangle(sets.covariances),
             members=sets.members,
             rows=sets.rows,
-            weights=weights,
+            weights=rounds.weights[name],
             offset=offset,
             gain=gain,
         )
@@ -101,6 +101,8 @@ def ask_round(state: MicroRun, rounds: Rounds) -> Exchange:
 
 def take_sums(state: MicroRun, rounds: Rounds, answers: Mapping[str, MicroSums]) -> MicroRun:
     """Make the M step of a round, and after the last round choose among the sets.
+
+    For sites that are silent or gone, or whose sums cannot be used, their micro-clusters stand in.
 
     Raises
     ------
@@ -114,16 +116,23 @@ def take_sums(state: MicroRun, rounds: Rounds, answers: Mapping[str, MicroSums])
     refused = {name: f"its sums were not used: {problem}" for name, problem in problems.items() if problem}
     if not sums:
         raise RunError(f"phase {rounds.phase!r}: no site sent sums that can be used. {told(refused)}")
-    total = microcluster.add_up(list(sums.values()))
+    weights = dict(rounds.weights)
+    for name in sorted(set(state.assembly.names) - set(sums)):
+        sums[name], weights[name] = microcluster.stand_in(
+            state.micro, state.assembly, name, rounds.sets, weights[name]
+        )
+    parts = [sums[name] for name in state.assembly.names]
+    total = microcluster.add_up(parts)
     after = replace(
         rounds,
+        weights=weights,
         sets=microcluster.advance(rounds.sets, total, state.assembly.shrinkage),
         left=rounds.left - 1,
         log_likelihood=(*rounds.log_likelihood, float(total.log_likelihood[0])),
     )
     assembly = state.assembly
     if not after.left:
-        assembly = microcluster.after_rounds(assembly, after.sets, list(sums.values()))
+        assembly = microcluster.after_rounds(assembly, after.sets, parts)
     return replace(state, rounds=after, refused={**state.refused, **refused}, assembly=assembly)
 
 

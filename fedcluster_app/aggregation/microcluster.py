@@ -28,6 +28,7 @@ from fedcluster_app.aggregation.micro.rounds import (
     classes_are_small,
     sets_for_rounds,
     sets_for_votes,
+    stand_in,
 )
 from fedcluster_app.aggregation.micro.votes import Votes
 from fedcluster_app.mixtures.weights import site_weights
@@ -57,5 +58,6 @@ __all__ = [
     "sets_for_votes",
     "site_sums",
     "site_weights",
+    "stand_in",
     "step",
 ]

@@ -76,3 +76,11 @@ def clusters_in() -> Callable[[Path], NDArray[np.int64]]:
         return pairs[:, 1]
 
     return read
+
+
+@pytest.fixture
+def three_sites(
+    csv_sites: Callable[..., list[dict[str, Any]]], blobs: Callable[..., NDArray[np.float64]]
+) -> list[dict[str, Any]]:
+    """Make sites a, b, c with three clusters each, far apart, of 40, 50 and 60 rows."""
+    return csv_sites({name: blobs(seed, 40, 50, 60) for seed, name in enumerate("abc")})

@@ -10,8 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcluster_app.aggregation import microcluster
+from fedcluster_app.aggregation.micro.cells import stack
 from fedcluster_app.aggregation.micro.em import Clusters, Shrinkage
-from fedcluster_app.aggregation.micro.refine import ALL, add_up, advance, gather, is_possible, site_sums
+from fedcluster_app.aggregation.micro.refine import (
+    ALL,
+    add_up,
+    advance,
+    cell_sums,
+    gather,
+    is_possible,
+    site_sums,
+)
 from fedcluster_app.mixtures import em
 from fedcluster_app.mixtures.densities import log_joint, logsumexp
 from fedcluster_app.mixtures.mixture import Mixture
@@ -214,3 +223,31 @@ def test_rows_vote_after_rounds():
     assert after.k_hat == after.refined.fewest == 5
     assert after.tied[0] == 5
     assert "after federated EM" in after.words[-1]
+
+
+def test_micro_clusters_of_single_rows_give_the_sums_of_the_rows():
+    X, clusters = _rows(9), _clusters()
+    halves = np.arange(len(X)) % 2
+    sets = gather([(ALL, clusters), (0, clusters), (1, clusters)])
+    weights = np.tile(clusters.weights[0], 3)
+    cells = stack({"a": microcluster.MicroClusters(halves, np.ones(len(X)), X, np.zeros_like(X))})
+    found, after = cell_sums(cells, sets, weights)
+    expected, own = site_sums(X, halves, sets, weights, _any)
+    for name, part in vars(expected).items():
+        np.testing.assert_allclose(getattr(found, name), part, rtol=1e-9, atol=1e-9, err_msg=name)
+    np.testing.assert_allclose(after, own)
+
+
+def test_sums_of_micro_clusters_hold_all_the_rows_and_their_variance():
+    uploads, tables = _uploads(sites=1)
+    X, _ = tables["s0"]
+    clusters = _clusters()
+    sets = gather([(ALL, clusters)])
+    sums, _ = cell_sums(stack(uploads), sets, clusters.weights[0])
+    assert is_possible(sums)
+    assert sums.mass.sum() == pytest.approx(len(X))
+    total = sums.first.sum(axis=0) + sums.mass @ clusters.means
+    np.testing.assert_allclose(total, X.sum(axis=0), rtol=1e-9, atol=1e-9)
+    raw = np.einsum("mii->mi", sums.second) + 2 * sums.first * clusters.means
+    raw = (raw + sums.mass[:, None] * np.square(clusters.means)).sum(axis=0)
+    np.testing.assert_allclose(raw, np.square(X).sum(axis=0), rtol=1e-9)

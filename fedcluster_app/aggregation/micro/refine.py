@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedcluster_app.aggregation.micro.em import WEIGHT_FLOOR, Clusters, Shrinkage
+from fedcluster_app.aggregation.micro.cells import Cells
+from fedcluster_app.aggregation.micro.em import WEIGHT_FLOOR, Clusters, Shrinkage, by_site, responsibilities
 from fedcluster_app.mixtures.densities import log_densities, logsumexp
 from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.mixtures.types import BoolArray, FloatArray, IntArray
@@ -107,9 +108,7 @@ def site_sums(
     **Source**: EM for a mixture with shared components and weights of every site's own (as in Marfoq et al.,
     Federated multi-task learning under a mixture of distributions, NeurIPS 2021). Cost O(n m q²).
     """
-    (m, q), s = sets.means.shape, len(sets.rows)
-    sums = Sums(np.zeros(m), np.zeros((m, q)), np.zeros((m, q, q)), np.zeros(s), np.zeros(s))
-    weights = weights.copy()
+    sums, weights = _nothing(sets), weights.copy()
     for number, half in enumerate(sets.rows):
         which = np.flatnonzero(sets.of(number))
         fitted = np.full(len(X), True) if half == ALL else halves == half
@@ -122,16 +121,61 @@ def site_sums(
         sums.log_likelihood[number] = logsumexp(joint, axis=1).sum()
         if half != ALL:
             sums.held_out[number] = logsumexp(_joint(X[~fitted], mixture), axis=1).sum()
-        R = _released(joint, enough)
-        sums.mass[which] = R.sum(axis=0)
-        for cluster, share in zip(which, R.T, strict=True):
-            deviation = rows - sets.means[cluster]
-            sums.first[cluster] = share @ deviation
-            deviation *= np.sqrt(share)[:, None]
-            sums.second[cluster] = deviation.T @ deviation
-        own = sums.mass[which] + WEIGHT_FLOOR
-        weights[which] = own / own.sum()
+        _collect(sums, sets, which, rows, _released(joint, enough))
+        weights[which] = _weights(sums.mass[which])
     return sums, weights
+
+
+def cell_sums(cells: Cells, sets: ClusterSets, weights: FloatArray) -> tuple[Sums, FloatArray]:
+    """Make the E step for a site that is silent or gone from its micro-clusters, at the coordinator.
+
+    Parameters
+    ----------
+    cells
+        Of this one site.
+    sets, weights
+        As in :func:`site_sums`; so is what is returned.
+    """
+    sums, weights = _nothing(sets), weights.copy()
+    for number, half in enumerate(sets.rows):
+        which = np.flatnonzero(sets.of(number))
+        fitted = np.full(cells.n_cells, True) if half == ALL else cells.halves == half
+        if not fitted.any():
+            continue
+        own = _weights(weights[which])
+        clusters = Clusters(own[None], sets.means[which], sets.covariances[which], own)
+        part, rest = cells.take(fitted), cells.take(~fitted)
+        sums.log_likelihood[number] = by_site(part, clusters)[0]
+        if half != ALL:
+            sums.held_out[number] = by_site(rest, clusters)[0]
+        R = responsibilities(part, clusters) * part.counts[:, None]
+        _collect(sums, sets, which, part.means, R)
+        diagonal = np.arange(cells.n_features)
+        sums.second[which[:, None], diagonal, diagonal] += R.T @ part.variances
+        weights[which] = _weights(sums.mass[which])
+    return sums, weights
+
+
+def _nothing(sets: ClusterSets) -> Sums:
+    (m, q), s = sets.means.shape, len(sets.rows)
+    return Sums(np.zeros(m), np.zeros((m, q)), np.zeros((m, q, q)), np.zeros(s), np.zeros(s))
+
+
+def _collect(sums: Sums, sets: ClusterSets, which: IntArray, X: FloatArray, mass: FloatArray) -> None:
+    """Write the sums of points (n, q) of masses (n, k) in the clusters ``which`` (k,) of a set."""
+    sums.mass[which] = mass.sum(axis=0)
+    for cluster, share in zip(which, mass.T, strict=True):
+        deviation = X - sets.means[cluster]
+        sums.first[cluster] = share @ deviation
+        deviation *= np.sqrt(share)[:, None]
+        sums.second[cluster] = deviation.T @ deviation
+
+
+def _weights(mass: FloatArray) -> FloatArray:
+    """Return mixing weights (k,) from masses, none of them quite 0."""
+    own = mass + WEIGHT_FLOOR
+    weights: FloatArray = own / own.sum()
+    return weights
 
 
 def add_up(parts: Sequence[Sums]) -> Sums:
@@ -146,10 +190,8 @@ def advance(sets: ClusterSets, total: Sums, shrinkage: Shrinkage) -> ClusterSets
     A cluster that no site has enough rows of stays where it is, with the covariance of all clusters of its
     set.
     """
-    means, covariances = sets.means.copy(), sets.covariances.copy()
-    shift = total.first / np.where(total.mass > 0, total.mass, 1.0)[:, None]
-    scatters = total.second - total.mass[:, None, None] * shift[:, :, None] * shift[:, None, :]
-    means += shift
+    shift, scatters = _about_their_mean(total)
+    means, covariances = sets.means + shift, sets.covariances.copy()
     for number in range(len(sets.rows)):
         which = sets.of(number)
         if total.mass[which].any():
@@ -159,11 +201,16 @@ def advance(sets: ClusterSets, total: Sums, shrinkage: Shrinkage) -> ClusterSets
 
 def is_possible(sums: Sums) -> bool:
     """Whether sums can be those of rows: scatter about the rows' own mean is nowhere negative."""
-    shift = sums.first / np.where(sums.mass > 0, sums.mass, 1.0)[:, None]
-    scatters = sums.second - sums.mass[:, None, None] * shift[:, :, None] * shift[:, None, :]
+    scatters = _about_their_mean(sums)[1]
     size = np.trace(sums.second, axis1=1, axis2=2)
     least = np.linalg.eigvalsh(scatters).min(axis=1)
     return bool((sums.mass >= 0).all() and (least >= -1e-8 * np.maximum(size, 1e-300)).all())
+
+
+def _about_their_mean(sums: Sums) -> tuple[FloatArray, FloatArray]:
+    """Return how far the mean of a cluster's rows is from its own (m, q), and their scatter about it."""
+    shift = sums.first / np.where(sums.mass > 0, sums.mass, 1.0)[:, None]
+    return shift, sums.second - sums.mass[:, None, None] * shift[:, :, None] * shift[:, None, :]
 
 
 def _joint(X: FloatArray, mixture: Mixture) -> FloatArray:

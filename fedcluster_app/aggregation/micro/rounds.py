@@ -10,7 +10,7 @@ import numpy as np
 from fedcluster_app.aggregation.micro.assembly import Assembly, MicroState, aligned
 from fedcluster_app.aggregation.micro.em import Clusters
 from fedcluster_app.aggregation.micro.path import carried_k, fit_all, half_fits, starts, whitening
-from fedcluster_app.aggregation.micro.refine import ALL, ClusterSets, Sums, gather
+from fedcluster_app.aggregation.micro.refine import ALL, ClusterSets, Sums, cell_sums, gather
 from fedcluster_app.aggregation.micro.votes import Votes, held_out_votes
 from fedcluster_app.mixtures.types import FloatArray
 
@@ -44,6 +44,18 @@ def sets_for_votes(
     for half, found in enumerate(half_fits(cells, ks, scale, rng)):
         fits += [(half, found[int(k)].clusters) for k in ks]
     return gather(fits), np.concatenate([clusters.weights for _, clusters in fits], axis=1)
+
+
+def stand_in(
+    state: MicroState, assembly: Assembly, name: str, sets: ClusterSets, weights: FloatArray
+) -> tuple[Sums, FloatArray]:
+    """Make a site's sums of a round from the micro-clusters that it sent, where the site is silent or gone.
+
+    ``weights`` (m,) are the site's as they are known here; its new ones are returned with the sums.
+    """
+    cells = aligned(state, assembly.drift)
+    own = cells.take(cells.sites == assembly.names.index(name))
+    return cell_sums(replace(own, sites=np.zeros_like(own.sites), n_sites=1), sets, weights)
 
 
 def after_rounds(assembly: Assembly, sets: ClusterSets, sums: Sequence[Sums]) -> Assembly:
