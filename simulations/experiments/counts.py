@@ -17,10 +17,8 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +31,7 @@ from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.results.tables import aligned
 from fedcluster_app.streams import stream
 from simulations.experiments.families import FAMILIES, Client, Synthetic, clients
+from simulations.experiments.trials import run_all
 
 Counter = Callable[[FloatArray, np.random.Generator], Count]
 
@@ -194,23 +193,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("labelled sets need their folder; give --data or set FEDCLUSTER_DATA")
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     jobs = [(family, seed) for family in families for seed in seeds]
-    trials = _all(jobs, partial(_family, names=names, most=args.clients, folder=args.data), args.jobs)
+    family = partial(_family, names=names, most=args.clients, folder=args.data)
+    trials = [trial for part in run_all(family, jobs, args.jobs) for trial in part]
     print(table(summarise(trials)))
     if args.json:
         args.json.write_text(json.dumps([asdict(trial) for trial in trials], indent=1) + "\n", "utf-8")
 
 
 _GROUPS = {"development": False, "held-back": True}
-
-
-def _all(
-    jobs: Sequence[tuple[str, int]], run: Callable[[tuple[str, int]], list[Trial]], processes: int
-) -> list[Trial]:
-    if processes == 1:
-        return [trial for job in jobs for trial in run(job)]
-    # Spawned: a fork would copy the libraries' threads half way.
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        return [trial for part in pool.map(run, jobs) for trial in part]
 
 
 if __name__ == "__main__":

@@ -77,9 +77,7 @@ DEVELOPMENT: dict[str, Blobs | LabelledSet] = {
     "one-uniform": Blobs("uniform", 1, 3, 6, 1, 1, rows=(1500, 1500)),
 }
 HELD_BACK: dict[str, Blobs | LabelledSet] = {
-    **{name: SETS[name] for name in ("frogB", "fmnist", "mnist-vae")},
-    "wholesale": LabelledSet("wholesale_customers.npz", 3),
-    "cmapss": LabelledSet("cmapss_fd001_fd003.npz", 10, 2, 3, keep={"part": [0]}),
+    **{name: SETS[name] for name in ("frogB", "fmnist", "mnist-vae", "wholesale", "cmapss")},
     "many-elongated": Blobs("elongated", 22, 10, 20, 3, 10, rows=(100, 600)),
     "heavy-unequal": Blobs("t", 7, 8, 10, 2, 5, rows=(80, 1200), apart=7.0),
     "one-flat": Blobs("elongated", 1, 5, 8, 1, 1, rows=(2000, 2000)),

@@ -30,6 +30,7 @@ from fedcluster_app.streams import stream
 from simulations.experiments.federations import DEVELOPMENT, HELD_BACK, federation
 from simulations.experiments.k_criteria import RULES, Figures, figures
 from simulations.experiments.sets import Dealt
+from simulations.experiments.trials import interval
 
 
 def labels_agree(dealt: Dealt, clusters: Clusters) -> float:
@@ -99,18 +100,12 @@ def summarise(trials: Sequence[Trial], rules: Sequence[str]) -> list[Summary]:
     found = []
     for rule in rules:
         own = means(rule)
-        low, high = _interval(own[:, 0] - first[:, 0])
+        low, high = interval(own[:, 0] - first[:, 0])
         by_set = {name: (float(a), float(e)) for name, (a, e) in zip(names, own, strict=True)}
         worst = float((truth[:, 0] - own[:, 0]).max())
         agreement, error = own.mean(axis=0)
         found.append(Summary(rule, float(agreement), float(error), worst, low, high, by_set))
     return found
-
-
-def _interval(differences: FloatArray, draws: int = 4000) -> tuple[float, float]:
-    drawn = np.random.default_rng(0).integers(len(differences), size=(draws, len(differences)))
-    low, high = np.quantile(differences[drawn].mean(axis=1), [0.025, 0.975])
-    return float(low), float(high)
 
 
 def table(summaries: Sequence[Summary]) -> str:

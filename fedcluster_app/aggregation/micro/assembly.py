@@ -26,7 +26,7 @@ from fedcluster_app.aggregation.micro.votes import Rule, Votes
 
 # A cluster of which one site holds more than this is that site's alone.
 ALONE = 0.95
-# Rows in a cell; with fewer, classes mix in it.
+# Rows in a micro-cluster; people are told of fewer.
 FEW_ROWS = 10
 
 
@@ -225,7 +225,12 @@ def _warnings(
         found.append(
             "too few sites have rows for two halves of micro-clusters, so no other count than 1 was tried"
         )
-    if cells.n_rows < FEW_ROWS * cells.n_cells / 2 or (votes.hold <= 2 and len(path.k) > 2):
+    if cells.n_rows < FEW_ROWS * cells.n_cells:
+        found.append(
+            f"{cells.n_rows / cells.n_cells:.1f} rows in a micro-cluster are few: their means tell more of "
+            "single rows, and less of classes"
+        )
+    if votes.hold <= 2 and len(path.k) > 2:
         found.append(
             f"held-out rows favour {votes.hold} clusters: either there are no more, or the classes of a site "
             "have too few rows for micro-clusters, where rows after rounds of federated EM see more"
@@ -233,10 +238,7 @@ def _warnings(
     if clusters.k == path.k[-1] > 1:
         found.append(f"k_hat is the largest number that was tried, {clusters.k}: there may be more clusters")
     if drift is None and cells.n_sites > 2:
-        mass = (
-            clusters.weights
-            * np.bincount(cells.sites, weights=cells.counts, minlength=cells.n_sites)[:, None]
-        )
+        mass = clusters.weights * cells.by_site(cells.counts)[:, None]
         alone = int((mass.max(axis=0) > ALONE * mass.sum(axis=0)).sum())
         if 2 * alone > clusters.k > 1:
             found.append(

@@ -81,6 +81,12 @@ class Cells:
             self.n_sites,
         )
 
+    def by_site(self, values: FloatArray) -> FloatArray:
+        """Return the sums (G, ...) over the micro-clusters of every site of values (M, ...)."""
+        total = np.zeros((self.n_sites, *values.shape[1:]))
+        np.add.at(total, self.sites, values)
+        return total
+
     def within_variance(self) -> FloatArray:
         """Return the mean variance (q,) of the rows of a micro-cluster."""
         within: FloatArray = self.counts @ self.variances / self.n_rows

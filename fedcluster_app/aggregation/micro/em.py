@@ -147,9 +147,7 @@ def moments(cells: Cells, R: FloatArray, fallback: FloatArray) -> tuple[FloatArr
 
 def weights_by_site(cells: Cells, R: FloatArray) -> FloatArray:
     """Return every site's mixing weights (G, K) under responsibilities (M, K)."""
-    columns = (R * cells.counts[:, None]).T
-    sums = [np.bincount(cells.sites, weights=column, minlength=cells.n_sites) for column in columns]
-    weights: FloatArray = np.stack(sums, axis=1).astype(np.float64) + WEIGHT_FLOOR
+    weights = cells.by_site(R * cells.counts[:, None]) + WEIGHT_FLOOR
     weights /= weights.sum(axis=1, keepdims=True)
     return weights
 
@@ -253,9 +251,7 @@ def fit(
 
 def by_site(cells: Cells, clusters: Clusters) -> FloatArray:
     """Return the log-likelihood of the cells of every site, shape (G,)."""
-    rows = cells.counts * logsumexp(log_joint(cells, clusters), axis=1)
-    sums: FloatArray = np.bincount(cells.sites, weights=rows, minlength=cells.n_sites).astype(np.float64)
-    return sums
+    return cells.by_site(cells.counts * logsumexp(log_joint(cells, clusters), axis=1))
 
 
 def _still(state: MicroEMState, tol: float) -> bool:

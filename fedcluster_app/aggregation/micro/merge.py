@@ -32,9 +32,7 @@ def _cheapest(cells: Cells, R: FloatArray, shrinkage: Shrinkage) -> tuple[int, i
     """Return the two columns whose union loses least."""
     masses, means, scatters = moments(cells, R, np.zeros((R.shape[1], cells.n_features)))
     pooled = scatters.sum(axis=0) / masses.sum()
-    columns = (R * cells.counts[:, None]).T
-    sums = [np.bincount(cells.sites, weights=each, minlength=cells.n_sites) for each in columns]
-    held: FloatArray = np.stack(sums).astype(np.float64)
+    held = cells.by_site(R * cells.counts[:, None]).T
 
     def likelihood(masses: FloatArray, scatters: FloatArray, held: FloatArray) -> FloatArray:
         covariances = shrinkage.apply(masses, scatters, pooled)

@@ -122,9 +122,9 @@ def offset_step(
     scale = gains[cells.sites]
     counts = cells.counts[:, None]
     force = counts * (np.einsum("jil,jl->ji", precisions, cells.means / scale) - pulls)
-    information = _by_site(cells, counts[:, :, None] * precisions) / (gains[:, :, None] * gains[:, None, :])
+    information = cells.by_site(counts[:, :, None] * precisions) / (gains[:, :, None] * gains[:, None, :])
     covariance = np.linalg.inv(information + np.diag(1.0 / prior))
-    offsets = np.einsum("gil,gl->gi", covariance, _by_site(cells, force) / gains)
+    offsets = np.einsum("gil,gl->gi", covariance, cells.by_site(force) / gains)
     wide = np.square(offsets) + np.diagonal(covariance, axis1=1, axis2=2)
     prior = np.maximum(wide.mean(axis=0), LEAST_PRIOR)
     return offsets, prior, np.linalg.slogdet(covariance)[1]
@@ -143,9 +143,9 @@ def _gain_step(
     products = z[:, :, None] * z[:, None, :]
     diagonal = np.arange(z.shape[1])
     products[:, diagonal, diagonal] += cells.variances
-    T = _by_site(cells, cells.counts[:, None, None] * precisions * products)
-    h = _by_site(cells, cells.counts[:, None] * z * pulls)
-    rows = _by_site(cells, cells.counts)
+    T = cells.by_site(cells.counts[:, None, None] * precisions * products)
+    h = cells.by_site(cells.counts[:, None] * z * pulls)
+    rows = cells.by_site(cells.counts)
     u = 1.0 / gains
     for i in diagonal:
         A = np.maximum(T[:, i, i], np.finfo(np.float64).tiny)
@@ -153,13 +153,6 @@ def _gain_step(
         root = (B + np.sqrt(np.square(B) + 4 * A * rows)) / (2 * A)
         u[:, i] = np.where(rows > 0, np.clip(root, 1 / LARGEST_GAIN, LARGEST_GAIN), u[:, i])
     return 1.0 / u
-
-
-def _by_site(cells: Cells, values: FloatArray) -> FloatArray:
-    """Sum values (M, ...) of micro-clusters over the sites, shape (G, ...)."""
-    total = np.zeros((cells.n_sites, *values.shape[1:]))
-    np.add.at(total, cells.sites, values)
-    return total
 
 
 def _centred(state: OffsetState) -> OffsetState:
@@ -180,7 +173,7 @@ def log_likelihoods(cells: Cells, state: OffsetState) -> FloatArray:
     """Return the log-likelihood of every site's micro-clusters as they were sent, shape (G,)."""
     joint = log_joint(remove(cells, state.alignment), state.clusters)
     jacobian = np.log(state.alignment.gains).sum(axis=1)[cells.sites]
-    return _by_site(cells, cells.counts * (logsumexp(joint, axis=1) - jacobian))
+    return cells.by_site(cells.counts * (logsumexp(joint, axis=1) - jacobian))
 
 
 def evidence(cells: Cells, state: OffsetState) -> float:
