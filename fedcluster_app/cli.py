@@ -10,7 +10,8 @@ from pathlib import Path
 from fedcluster_app import __version__
 from fedcluster_app.data.readers import read_columns
 from fedcluster_app.errors import FedclusterError
-from fedcluster_app.results.model import labels_text, load_model, write_labels
+from fedcluster_app.results.load import load_model
+from fedcluster_app.results.model import labels_text, write_labels
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,5 +69,8 @@ def _parser() -> argparse.ArgumentParser:
         help="for rows that are all from one site: first fit to them how much of the site is in each cluster "
         "(by default as much as over all sites of the run); the clusters themselves stay",
     )
-    command.add_argument("--site", help="whose rows these are; for a run that found offsets of sites")
+    command.add_argument(
+        "--site",
+        help="whose rows these are; for a run that found offsets of sites, or left each its own mixture",
+    )
     return parser

@@ -74,7 +74,7 @@ class SiteClient(NumPyClient):
         """Say why there is no answer; an error that is not ours may quote rows, so its text stays here."""
         name = site.name if site else str(self._context.node_config.get("site-name", ""))
         if isinstance(error, FedclusterError):
-            logging.getLogger(__name__).warning("site %r refuses: %s", name, error)
+            logging.getLogger(__name__).warning("refused: %s", error)
             return Refusal(name, str(error))
         logging.getLogger(__name__).error("site %r failed", name, exc_info=error)
         kind = type(error).__name__

@@ -17,121 +17,10 @@ from typing import Any, Literal
 
 from fedcluster_app.errors import ConfigError
 from fedcluster_app.keys import build, key, keys_of, refuse_unknown
+from fedcluster_app.options import AsmConfig, DataSpec, FedGEMConfig, GTVConfig, MicroConfig
 
 Scalar = bool | int | float | str
-
-
-@dataclass(frozen=True)
-class DataSpec:
-    """Which rows the virtual sites of a simulation hold; real sites have their own ``data-path``."""
-
-    data: str = key("data", "digits", "digits, or the absolute path of a .csv or .npz file")
-    label_column: str = key(
-        "label-column", "", "column (csv) or array (npz) with the true classes; for scores only"
-    )
-    partition: Literal["auto", "iid", "dirichlet", "regime-a", "regime-b", "site"] = key(
-        "partition",
-        "auto",
-        "how a simulation deals rows to sites",
-    )
-    concentration: float = key(
-        "partition-concentration", 0.5, "Dirichlet concentration; small is skewed", low=1e-3, high=1e6
-    )
-    k_min: int = key("partition-k-min", 2, "least number of classes at a site (regimes a and b)", low=1)
-    k_max: int = key("partition-k-max", 8, "largest number of classes at a site (regimes a and b)", low=1)
-    seed: int = key("seed", 42, "seed of every random stream of the run", low=0, high=2**32 - 1)
-
-
-@dataclass(frozen=True)
-class AsmConfig:
-    """Adaptive Split-Merge, the local count."""
-
-    merge_ratios: tuple[float, ...] | None = key(
-        "asm-merge-ratio",
-        None,
-        "alpha: auto (the grid), a number, or numbers with commas",
-        low=1e-9,
-        word="auto",
-    )
-    min_masses: tuple[int, ...] | None = key(
-        "asm-min-mass",
-        None,
-        "tau, in rows: auto (the grid), a number, or numbers with commas",
-        low=1,
-        word="auto",
-    )
-    order: Literal["ratio", "distance"] = key("asm-order", "ratio", "which pair merges first")
-
-
-@dataclass(frozen=True)
-class FedGEMConfig:
-    """FedGEM, the reconciliation."""
-
-    max_rounds: int = key("fedgem-max-rounds", 10, "T: rounds after the first one", low=0, high=10_000)
-    tolerance: float = key(
-        "fedgem-tolerance", 1e-3, "stop when no component moved further (scaled units)", low=0.0
-    )
-    radius_rule: Literal["published", "gem", "released"] = key(
-        "fedgem-radius", "published", "radius of the training balls"
-    )
-    variance: Literal["unit", "local"] = key(
-        "fedgem-variance",
-        "local",
-        "variance of a site's components: 1 (published), or the site's own if smaller",
-    )
-    local_steps: int = key("fedgem-local-steps", 1, "EM steps at a site in one round", low=1, high=1000)
-    order: Literal["nearest", "released"] = key("fedgem-order", "nearest", "pair order of the final grouping")
-    final_radius: float | None = key(
-        "fedgem-final-radius",
-        None,
-        "v: bic (chosen without labels) or a number",
-        low=0.0,
-        high=math.inf,
-        word="bic",
-    )
-    radius_is: Literal["squared", "length"] = key(
-        "fedgem-final-radius-is", "squared", "reading of the final radius"
-    )
-
-
-@dataclass(frozen=True)
-class MicroConfig:
-    """Micro-clusters, one upload."""
-
-    cell_rows: int = key("micro-cell-rows", 10, "rows in a micro-cluster, about", low=1, high=10**9)
-    max_cells: int = key("micro-max-cells", 20, "most micro-clusters in each half of a site's rows", low=1)
-    axes: float = key(
-        "micro-axes",
-        0.95,
-        "microcluster: share of the variance that the principal axes of the scaled columns hold, where pca "
-        "takes none; 1 keeps the columns",
-        low=1e-6,
-        high=1.0,
-    )
-    k_rule: Literal["geometric", "median", "bic", "hold"] = key(
-        "k-rule", "median", "how the votes make the count of global clusters"
-    )
-    count_vote: Literal["none", "asm", "consensus", "oracle"] = key(
-        "count-vote", "none", "how sites count their clusters for a vote in place of bic"
-    )
-    site_offsets: Literal["off", "auto"] = key(
-        "site-offsets", "off", "whether a shift of a whole site is sought, and taken out where it is found"
-    )
-    site_gains: Literal["off", "auto"] = key(
-        "site-gains", "off", "the same for a scale of a site's own; needs site-offsets"
-    )
-    refined_votes: Literal["off", "auto", "on"] = key(
-        "refined-votes", "auto", "votes after rounds of federated EM; auto: where cells say 1 or 2 clusters"
-    )
-    refine_rounds: int = key(
-        "refine-rounds", 5, "rounds of federated EM on rows, after the assembly", low=0, high=1000
-    )
-    summaries: str = key(
-        "summaries", "", "absolute path of an earlier run's summaries.npz to start from", absolute=True
-    )
-    assembly: Literal["redo", "keep"] = key(
-        "assembly", "redo", "what becomes of the clusters in summaries when sites are added"
-    )
+GRAPH_FILES = (".toml", ".json", ".csv")
 
 
 @dataclass(frozen=True)
@@ -142,13 +31,18 @@ class RunConfig:
     estimator: Literal["asm", "xmeans", "gmeans", "dirichlet", "kmeans-silhouette", "consensus", "oracle"] = (
         key("estimator", "consensus", "how a site counts its clusters; oracle needs labels")
     )
-    init: Literal["kmeans", "kmeans++", "asm-means", "asm-count"] = key(
+    init: Literal["kmeans", "kmeans++", "asm-means", "asm"] = key(
         "init",
         "kmeans",
         "where a site's component means start",
     )
     scaling: Literal["standard", "none"] = key("scaling", "standard", "agreed scaling of the columns")
-    pca: int = key("pca", 10, "at most this many principal axes, for wider tables; 0 keeps all", low=0)
+    pca: int = key(
+        "pca",
+        10,
+        "at most this many principal axes, for wider tables; 0: no such limit (but see micro-axes)",
+        low=0,
+    )
     min_count: int = key("min-count", 5, "least rows behind anything a site releases", low=1)
     min_sites: int = key("min-sites", 0, "sites to wait for; 0: all virtual ones, or 2 real ones", low=0)
     join_timeout: float = key("join-timeout", 120.0, "seconds to wait for sites to join", low=0.0)
@@ -159,6 +53,7 @@ class RunConfig:
     asm: AsmConfig = field(default_factory=AsmConfig)
     fedgem: FedGEMConfig = field(default_factory=FedGEMConfig)
     micro: MicroConfig = field(default_factory=MicroConfig)
+    gtv: GTVConfig = field(default_factory=GTVConfig)
 
     @property
     def axes_share(self) -> float:
@@ -226,12 +121,40 @@ def parse_run_config(values: Mapping[str, Any]) -> RunConfig:
         raise ConfigError(
             "run config: site-gains='auto' goes with the offsets of sites; add site-offsets='auto'"
         )
+    if config.init == "asm" and config.gtv.components is not None:
+        raise ConfigError(
+            "run config: init='asm' starts from the components that a site counted; leave components='auto', "
+            "or use init='kmeans'"
+        )
+    _check_gtv(config.gtv)
     if config.micro.assembly == "keep" and not config.micro.summaries:
         raise ConfigError(
             "run config: assembly='keep' expected clusters to keep; give summaries the path of an earlier "
             "run's summaries.npz"
         )
     return config
+
+
+def _check_gtv(gtv: GTVConfig) -> None:
+    words = ("erdos-renyi", "ring", "complete", "sbm", "nearest")
+    if gtv.graph not in words and not (os.path.isabs(gtv.graph) and Path(gtv.graph).suffix in GRAPH_FILES):
+        raise ConfigError(
+            f"run config: graph expected one of {', '.join(words)}, or the absolute path of a file "
+            f"({', '.join(GRAPH_FILES)}), got {gtv.graph!r}"
+        )
+    if gtv.folds == 1:
+        raise ConfigError(
+            "run config: gtv-folds expected 0 or at least 2, got 1: nothing would be left to fit"
+        )
+    if gtv.folds == 0 and (gtv.alphas is None or len(gtv.alphas) > 1):
+        raise ConfigError(
+            "run config: gtv-folds=0 leaves no rows to choose alpha by; give alpha one number, or take folds"
+        )
+    if gtv.components is not None and gtv.components * gtv.weight_floor > 1:
+        raise ConfigError(
+            f"run config: expected components * gtv-weight-floor <= 1, got {gtv.components} * "
+            f"{gtv.weight_floor:g}; lower the floor"
+        )
 
 
 def parse_node_config(values: Mapping[str, Any]) -> NodeConfig:
@@ -252,6 +175,15 @@ def parse_node_config(values: Mapping[str, Any]) -> NodeConfig:
             f"(a virtual one), got {', '.join(sorted(values)) or 'nothing'}"
         )
     return config
+
+
+def changed(group: Any) -> list[str]:
+    """Return the keys of a group of settings whose values are not the defaults."""
+    return [
+        item.metadata["key"].name
+        for item in dataclasses.fields(group)
+        if getattr(group, item.name) != item.default
+    ]
 
 
 def as_run_config(config: RunConfig) -> dict[str, Scalar]:

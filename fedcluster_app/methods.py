@@ -23,6 +23,8 @@ class Method:
         Dotted name of its strategy class.
     inits : tuple of str
         The values of ``init`` that it takes.
+    settings : str
+        The group of settings that is its own.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Method:
     source: str
     strategy: str
     inits: tuple[str, ...]
+    settings: str
 
 
 METHODS = {
@@ -47,6 +50,7 @@ METHODS = {
             source="Ibrahim, Gebraeel and Xie, arXiv:2601.21160; estimated counts as in arXiv:2609.36762",
             strategy="strategies.fedgem.FedGEM",
             inits=("kmeans", "kmeans++", "asm-means"),
+            settings="fedgem",
         ),
         Method(
             name="microcluster",
@@ -57,6 +61,18 @@ METHODS = {
             source="ours; micro-clusters as in BIRCH (Zhang, Ramakrishnan and Livny, 1996) and CluStream",
             strategy="strategies.microcluster.MicroCluster",
             inits=("kmeans",),
+            settings="micro",
+        ),
+        Method(
+            name="gtvmin",
+            family="personal",
+            needs="a graph (drawn if none is given); no count",
+            sends="weight, mean and covariance of every component",
+            rounds="until no mixture moves, at most gtv-rounds for every alpha tried",
+            source="arXiv:2609.19202, Algorithm 1",
+            strategy="strategies.gtvmin.GTVMin",
+            inits=("kmeans", "asm"),
+            settings="gtv",
         ),
     )
 }

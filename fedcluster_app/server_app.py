@@ -10,7 +10,7 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedcluster_app.config import RunConfig, home, parse_run_config
+from fedcluster_app.config import RunConfig, changed, home, parse_run_config
 from fedcluster_app.errors import ConfigError
 from fedcluster_app.methods import METHODS
 from fedcluster_app.results.folder import RunFolder
@@ -67,7 +67,7 @@ def strategy_of(config: RunConfig) -> type[SiteStrategy[Any]]:
     Raises
     ------
     ConfigError
-        If the method is unknown, or does not take the configured start.
+        If the method is unknown, does not take the configured start, or would not read a setting.
     """
     method = METHODS.get(config.method)
     if method is None:
@@ -75,6 +75,12 @@ def strategy_of(config: RunConfig) -> type[SiteStrategy[Any]]:
     if config.init not in method.inits:
         raise ConfigError(
             f"run config: method {method.name!r} takes init = {' | '.join(method.inits)}, got {config.init!r}"
+        )
+    others = {other.settings for other in METHODS.values()} - {method.settings}
+    if idle := [key for group in sorted(others) for key in changed(getattr(config, group))]:
+        raise ConfigError(
+            f"run config: {', '.join(idle)} would do nothing with method {method.name!r}; leave them out, or "
+            "choose the method that they belong to"
         )
     module, _, name = method.strategy.rpartition(".")
     found: type[SiteStrategy[Any]] = getattr(import_module(module), name)

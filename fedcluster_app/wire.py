@@ -121,7 +121,7 @@ def layout_of(kind: type) -> Layout:
     for known, layout in LAYOUTS.values():
         if known is kind:
             return layout
-    raise TypeError(f"{kind.__name__} has no layout; declare it in fedcluster_app/messages.py")
+    raise TypeError(f"{kind.__name__} has no layout; declare it in fedcluster_app/messages")
 
 
 def encode(value: Any) -> Payload:

@@ -12,7 +12,8 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -106,6 +107,10 @@ class SiteStrategy(Strategy, Generic[S]):
     def conclude(self, state: S) -> Outcome:
         """Return the outcome; the base fills in what it knows of the sites."""
 
+    def problem(self, state: S, name: str, answer: Any) -> str | None:
+        """Say why an answer that can be read cannot be used, or None; what cannot counts as failed."""
+        return None
+
     def start(self, grid: Grid, *_: object, **__: object) -> Result:
         """Run the method: Flower's loop, but with an end that the method decides.
 
@@ -161,13 +166,14 @@ class SiteStrategy(Strategy, Generic[S]):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take the answers of the exchange at hand in, whatever their order."""
-        answers = sort_answers(self._exchange, replies, self._asked)
+        assert self.state is not None
+        problem = partial(self.problem, self.state)
+        answers = sort_answers(self._exchange, replies, self._asked, problem)
         self._bytes_up.update(answers.bytes_up)
         down = sum(encode(ask).nbytes for ask in self._exchange.asks.values())
         if self._exchange.must_answer and len(answers.values) < self.config.quorum:
             self._record(answers, down, {})
             raise RunError(self._silence(answers))
-        assert self.state is not None
         self.state = self.tell(self.state, answers)
         figures = self.figures(self.state)
         self._record(answers, down, figures)
@@ -208,6 +214,8 @@ class SiteStrategy(Strategy, Generic[S]):
         axes = f"{len(columns)} columns"
         if scaling.components is not None:
             axes += f" -> {scaling.n_features_out} principal axes with {report.explained:.0%} of the variance"
+            if not 0 < config.pca < len(columns):
+                axes += " (micro-axes=1 keeps all)"
         self.say(f"agreed on a scaling: {self.config.scaling}, {axes}")
         return Agreement(roster, columns, scaling, report)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,7 +73,12 @@ def read(reply: Message, expected: type, *, sender: str, sizes: Mapping[str, int
     return value
 
 
-def sort_answers(exchange: Exchange, replies: Iterable[Message], asked: Mapping[str, str]) -> Answers:
+def sort_answers(
+    exchange: Exchange,
+    replies: Iterable[Message],
+    asked: Mapping[str, str],
+    problem: Callable[[str, Any], str | None] = lambda name, value: None,
+) -> Answers:
     """Read the replies of an exchange, whatever their order.
 
     Parameters
@@ -84,6 +89,8 @@ def sort_answers(exchange: Exchange, replies: Iterable[Message], asked: Mapping[
         Messages in order of arrival.
     asked : mapping of message id to site name
         The questions that were delivered; a site that is asked and not here counts as failed.
+    problem
+        Says of a site's answer why it cannot be used, or None.
     """
     values: dict[str, Any] = {}
     gone = set(exchange.asks) - set(asked.values())
@@ -98,7 +105,10 @@ def sort_answers(exchange: Exchange, replies: Iterable[Message], asked: Mapping[
             if reply.has_content():
                 bytes_up[name] = from_records(reply.content, sender=sender).nbytes
             expected = exchange.answers[type(exchange.asks[name])]
-            values[name] = read(reply, expected, sender=sender, sizes=exchange.sizes.get(name))
+            value = read(reply, expected, sender=sender, sizes=exchange.sizes.get(name))
+            if reason := problem(name, value):
+                raise WireError(f"{sender}: {reason}")
+            values[name] = value
         except WireError as error:
             failed[name] = str(error)
     late = tuple(sorted(set(exchange.asks) - set(values) - set(failed)))

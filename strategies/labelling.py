@@ -1,9 +1,10 @@
-"""The last exchange of every method with a global model: sites label their rows, sums of scores come back."""
+"""The last exchange of every method: sites label their rows, sums of scores come back."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -32,6 +33,8 @@ class SiteModel:
         What sets the site's scaled rows apart from the others': they are (row - offset) / gain of those.
     fit_weights : bool
         Whether the site fits the weights to its rows, starting from those of ``clusters``.
+    names : (K,) int array or None
+        What the site calls the clusters: their numbers over all sites, where it has clusters of its own.
     """
 
     clusters: Mixture
@@ -39,6 +42,7 @@ class SiteModel:
     offset: FloatArray | None = None
     gain: FloatArray | None = None
     fit_weights: bool = False
+    names: IntArray | None = None
 
 
 def ask_labels(scaling: Scaling, models: Mapping[str, SiteModel]) -> Exchange:
@@ -70,6 +74,7 @@ def _question(scaling: Scaling, model: SiteModel) -> AskLabels:
         gain=model.gain,
         fit_weights=model.fit_weights,
         own_labels=model.own,
+        names=model.names,
     )
 
 
@@ -103,7 +108,44 @@ def site_scores(answer: Labelled, clusters: Mixture) -> dict[str, float]:
     found = {"simplified_silhouette": scores(_sums(answer), clusters.means)["simplified_silhouette"]}
     if answer.own_contingency is not None:
         found |= _agreement("personal_", answer.own_contingency)
+    if math.isfinite(answer.center_error):
+        found["center_error"] = answer.center_error
     return found
+
+
+def personal_scores(labelled: Mapping[str, Labelled], models: Mapping[str, SiteModel]) -> dict[str, float]:
+    """Return the scores of mixtures of the sites' own.
+
+    ``ari`` and ``nmi`` are of all labelled rows, by the numbers of their clusters over all sites; the others
+    are means over sites.
+    """
+    each = [personal_site_scores(answer, models[name].clusters) for name, answer in labelled.items()]
+    keys = sorted({key for scores in each for key in scores})
+    found = {key: float(np.mean([scores[key] for scores in each if key in scores])) for key in keys}
+    tables = {name: answer for name, answer in labelled.items() if answer.contingency is not None}
+    if not tables:
+        return found
+    width = 1 + max(int(_names(models[name]).max()) for name in tables)
+    spread = {name: _by_name(answer, _names(models[name]), width) for name, answer in tables.items()}
+    return found | _agreement("", _pooled(spread, "contingency"))
+
+
+def personal_site_scores(answer: Labelled, clusters: Mixture) -> dict[str, float]:
+    """Return the scores of one site by a mixture of its own."""
+    table = answer.contingency
+    return site_scores(answer, clusters) | ({} if table is None else _agreement("personal_", table))
+
+
+def _names(model: SiteModel) -> IntArray:
+    return np.arange(model.clusters.n_components) if model.names is None else model.names
+
+
+def _by_name(answer: Labelled, names: IntArray, width: int) -> Labelled:
+    """Return an answer whose counts of classes stand in the columns of the clusters' numbers."""
+    assert answer.contingency is not None
+    table = np.zeros((len(answer.contingency), width), dtype=np.int64)
+    np.add.at(table.T, names, answer.contingency.T)
+    return replace(answer, contingency=table)
 
 
 def _sums(answer: Labelled) -> ScoreSums:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedcluster_app.aggregation import microcluster
-from fedcluster_app.aggregation.microcluster import Assembly, MicroState
 from fedcluster_app.config import RunConfig
 from fedcluster_app.errors import RunError
-from fedcluster_app.messages import AskMicroClusters, MicroClustersSent
+from fedcluster_app.messages import AskMicroClusters, MicroClustersSent, MicroSums
 from fedcluster_app.results.model import Model
 from fedcluster_app.results.outcome import FINISHED, Outcome
 from fedcluster_app.results.summaries import Summaries, load_summaries
@@ -29,10 +29,10 @@ from strategies.microcluster_results import (
     summaries,
     warnings,
 )
-from strategies.microcluster_rounds import MicroRun, Rounds, ask_round, take_sums, told
+from strategies.microcluster_rounds import MicroRun, Rounds, ask_round, problem_of_sums, take_sums
 from strategies.plausible import pooled
 
-# Rounds of the refined votes where the run names none.
+# Least rounds of the refined votes: a few more than pay for one set of clusters.
 VOTE_ROUNDS = 10
 
 
@@ -50,10 +50,11 @@ class MicroCluster(SiteStrategy[MicroRun]):
     def begin(self, agreement: Agreement) -> MicroRun:
         """Start with what an earlier run left, if the run names it."""
         if not self.config.micro.summaries:
-            return MicroRun(agreement)
+            return MicroRun(agreement, self.config.seed)
         stored = _stored(self.config, agreement)
         state = MicroRun(
             agreement=replace(agreement, scaling=stored.scaling),
+            seed=stored.seed,
             stored=stored,
             micro=microcluster.step(microcluster.init(), stored.uploads, stored.counts),
         )
@@ -64,9 +65,19 @@ class MicroCluster(SiteStrategy[MicroRun]):
         if state.assembly is None:
             return self._ask_cells(state)
         if state.rounds is not None and state.rounds.left:
-            return ask_round(state, state.rounds)
+            return ask_round(state, state.rounds, self.config)
         if state.labelled is None:
             return ask_labels(state.agreement.scaling, site_models(state, state.assembly))
+        return None
+
+    def problem(self, state: MicroRun, name: str, answer: Any) -> str | None:
+        """Say why summaries cannot be of the rows whose moments their site sent."""
+        if isinstance(answer, MicroClustersSent):
+            problem = _problem(state, name, answer)
+            return problem and f"its micro-clusters were not used: {problem}"
+        if isinstance(answer, MicroSums) and state.rounds is not None:
+            problem = problem_of_sums(state, state.rounds, name, answer)
+            return problem and f"its sums were not used: {problem}"
         return None
 
     def tell(self, state: MicroRun, answers: Answers) -> MicroRun:
@@ -98,7 +109,7 @@ class MicroCluster(SiteStrategy[MicroRun]):
             sites=tuple(site_result(state, assembly, name) for name in agreement.roster.members),
             scores=global_scores(state.labelled, clusters),
             details=details(state, assembly, self.config),
-            words=assembly.words,
+            words=assembly.words + (assembly.drift.words if assembly.drift else ()),
             warnings=warnings(state, assembly),
         )
 
@@ -108,7 +119,9 @@ class MicroCluster(SiteStrategy[MicroRun]):
 
     def _ask_cells(self, state: MicroRun) -> Exchange:
         scaling = state.agreement.scaling
-        ask = AskMicroClusters(scaling.center, scaling.scale, scaling.components, scaling.score_scale)
+        ask = AskMicroClusters(
+            scaling.center, scaling.scale, scaling.components, scaling.score_scale, seed=state.seed
+        )
         asks = dict.fromkeys(self._missing(state), ask)
         sizes = {name: {"q": scaling.n_features_out} for name in asks}
         answers: dict[type, type] = {AskMicroClusters: MicroClustersSent}
@@ -118,20 +131,22 @@ class MicroCluster(SiteStrategy[MicroRun]):
         """Make global clusters of what is there, and say what shall be refined."""
         micro = self.config.micro
         if not state.micro.uploads:
-            raise RunError(
-                f"phase 'cells': no site sent micro-clusters that can be used. {told(state.refused)}"
-            )
+            raise RunError("phase 'cells': no site sent micro-clusters that can be used")
         rng = stream(self.config.seed, "assembly")
         if state.stored is not None and micro.assembly == "keep":
-            return replace(state, assembly=_kept(state.micro, state.stored, rng))
+            old = state.stored
+            kept = microcluster.keep(state.micro, old.clusters, old.names, old.drift, rng)
+            return replace(state, assembly=kept)
         settings = microcluster.Settings(
             micro.k_rule, micro.site_offsets == "auto", micro.site_gains == "auto"
         )
         assembly = microcluster.finish(state.micro, settings, rng)
         votes = micro.refined_votes == "on" or (
-            micro.refined_votes == "auto" and microcluster.classes_are_small(assembly)
+            micro.refined_votes == "auto"
+            and micro.refine_rounds > 0
+            and microcluster.classes_are_small(assembly)
         )
-        left = micro.refine_rounds or (VOTE_ROUNDS if votes else 0)
+        left = max(micro.refine_rounds, VOTE_ROUNDS) if votes else micro.refine_rounds
         if not left or not set(assembly.names) & set(state.agreement.roster.moments):
             return replace(state, assembly=assembly)
         if votes:
@@ -154,20 +169,19 @@ def _stored(config: RunConfig, agreement: Agreement) -> Summaries:
 
 
 def _take_cells(state: MicroRun, answers: Mapping[str, MicroClustersSent]) -> MicroRun:
-    """Add the micro-clusters that can be of the rows whose moments their site sent."""
-    uploads, counts, refused = {}, {}, dict(state.refused)
-    for name, answer in answers.items():
-        masses = answer.counts.astype(np.float64)
-        problem = state.greeted(name).problem(pooled(masses, answer.means, answer.variances))
-        if problem is not None:
-            refused[name] = f"its micro-clusters were not used: {problem}"
-            continue
-        uploads[name] = microcluster.MicroClusters(answer.halves, masses, answer.means, answer.variances)
-        if answer.k_counted:
-            counts[name] = answer.k_counted
-    return replace(state, micro=microcluster.step(state.micro, uploads, counts), refused=refused)
+    """Add the micro-clusters of an exchange."""
+    uploads = {
+        name: microcluster.MicroClusters(
+            answer.halves, answer.counts.astype(np.float64), answer.means, answer.variances
+        )
+        for name, answer in answers.items()
+    }
+    counts = {name: answer.k_counted for name, answer in answers.items() if answer.k_counted}
+    return replace(state, micro=microcluster.step(state.micro, uploads, counts))
 
 
-def _kept(state: MicroState, stored: Summaries, rng: np.random.Generator) -> Assembly:
-    """Return the clusters of an earlier run as they were, and what new sites make of them."""
-    return microcluster.keep(state, stored.clusters, stored.names, stored.drift, rng)
+def _problem(state: MicroRun, name: str, answer: MicroClustersSent) -> str | None:
+    greeted = state.greeted(name)
+    if answer.k_counted > greeted.rows:
+        return f"the site counted {answer.k_counted} clusters of {greeted.rows:g} rows"
+    return greeted.problem(pooled(answer.counts.astype(np.float64), answer.means, answer.variances))

@@ -23,17 +23,20 @@ def mixture(clusters: Clusters, weights: FloatArray) -> Mixture:
 
 
 def site_models(state: MicroRun, assembly: Assembly) -> dict[str, SiteModel]:
-    """Return what every site labels its rows by: its weights, or those of all as a start to fit them."""
+    """Return what every site labels its rows by: its weights, or those of all as a start to fit them.
+
+    After rounds of EM the coordinator does not have the weights of the sites, but the same for all.
+    """
     clusters = assembly.clusters
     everywhere = mixture(clusters, clusters.global_weights)
     models = {}
     for name in state.agreement.roster.members:
         offset, gain = state.drift(name)
-        if name in assembly.names and state.rounds is None:
-            own = mixture(clusters, clusters.weights[assembly.names.index(name)])
-            models[name] = SiteModel(own, offset=offset, gain=gain)
-        else:
+        own = clusters.weights[assembly.names.index(name)] if name in assembly.names else None
+        if own is None or np.array_equal(own, clusters.global_weights):
             models[name] = SiteModel(everywhere, offset=offset, gain=gain, fit_weights=True)
+        else:
+            models[name] = SiteModel(mixture(clusters, own), offset=offset, gain=gain)
     return models
 
 
@@ -53,6 +56,7 @@ def summaries(state: MicroRun, assembly: Assembly) -> Summaries:
         clusters=assembly.clusters,
         names=assembly.names,
         counts=state.micro.counts,
+        seed=state.seed,
         drift=found if found is not None and found.on else None,
     )
 
@@ -74,13 +78,14 @@ def site_result(state: MicroRun, assembly: Assembly, name: str) -> SiteResult:
     if assembly.drift is not None and name in assembly.names:
         details["offset_in_widths"] = float(assembly.drift.widths[assembly.names.index(name)])
     status = "ok" if name in state.agreement.roster.moments else "receives only"
-    return SiteResult(name, state.refused.get(name, status), rows, details=details)
+    return SiteResult(name, status, rows, details=details)
 
 
 def details(state: MicroRun, assembly: Assembly, config: RunConfig) -> dict[str, Any]:
     """Return the path of K, the votes and what led from them to K̂."""
     path, votes, drift, rounds = assembly.path, assembly.votes, assembly.drift, state.rounds
-    found: dict[str, Any] = {"k_rule": config.micro.k_rule, "cells": _cells(state)}
+    rule = config.micro.k_rule if assembly.refined is None else "rows held out after federated EM"
+    found: dict[str, Any] = {"k_rule": rule, "cells": _cells(state)}
     if path is not None and votes is not None:
         found |= {"votes": vars(votes), "tied": assembly.tied, "k_path": _path(assembly)}
     if assembly.refined is not None:
@@ -88,7 +93,7 @@ def details(state: MicroRun, assembly: Assembly, config: RunConfig) -> dict[str,
             name: vars(assembly.refined)[name] for name in ("hold", "hold_1se", "hold_98")
         }
     if rounds is not None:
-        found |= {"rounds": len(rounds.log_likelihood), "log_likelihood": list(rounds.log_likelihood)}
+        found |= {"rounds": rounds.number - 1, "log_likelihood": list(rounds.log_likelihood)}
     if drift is not None:
         found["drift"] = {
             "on": drift.on,
@@ -118,9 +123,12 @@ def _path(assembly: Assembly) -> list[dict[str, float]]:
 def warnings(state: MicroRun, assembly: Assembly) -> tuple[str, ...]:
     """Say what went wrong with sites, and what the assembly warns of."""
     found = [*state.agreement.report.warnings, *assembly.warnings]
-    found += [f"site {name}: {reason}" for name, reason in state.refused.items()]
+    if state.unheard:
+        found.append("the rounds of federated EM ended early: no site sent sums that can be used")
+    if state.stored is not None and state.stored.drift is not None and assembly.drift is None:
+        found.append("the earlier run took offsets of sites out, this one does not; add site-offsets='auto'")
     roster = state.agreement.roster
-    silent = sorted(set(roster.moments) - set(state.micro.uploads) - set(state.refused))
+    silent = sorted(set(roster.moments) - set(state.micro.uploads))
     if silent:
         found.append(
             f"sites {', '.join(silent)} sent no micro-clusters; the clusters are those of the others, which "

@@ -180,7 +180,7 @@ def _column_problem(hello: Hello, first: Hello, columns: tuple[str, ...] | None)
     """Say where a site's columns depart from those of most sites, or from the first site's if none are."""
     mismatch = first_mismatch(columns or first.columns, hello.columns)
     if columns is not None:
-        return mismatch and f"{mismatch}, as at most sites"
+        return mismatch and f"{mismatch} (expected is what most sites have)"
     against = f": {mismatch} as at site {first.site!r}" if mismatch else ""
     return f"sites do not agree on columns, and no list is that of most sites{against}"
 

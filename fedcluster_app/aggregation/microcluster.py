@@ -26,6 +26,7 @@ from fedcluster_app.aggregation.micro.refine import (
 from fedcluster_app.aggregation.micro.rounds import (
     after_rounds,
     classes_are_small,
+    likelihood_bounds,
     sets_for_rounds,
     sets_for_votes,
     stand_in,
@@ -53,6 +54,7 @@ __all__ = [
     "init",
     "is_possible",
     "keep",
+    "likelihood_bounds",
     "micro_clusters",
     "sets_for_rounds",
     "sets_for_votes",

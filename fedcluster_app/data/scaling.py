@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 
 import numpy as np
@@ -44,6 +44,13 @@ class Scaling:
     def n_features_out(self) -> int:
         """Number of features q after the scaling."""
         return len(self.center) if self.components is None else self.components.shape[1]
+
+    def in_units(self, unit: float) -> Scaling:
+        """Return the scaling whose features are these, divided by ``unit`` > 0."""
+        if self.components is None:
+            return replace(self, scale=self.scale * unit)
+        score_scale = np.ones(self.n_features_out) if self.score_scale is None else self.score_scale
+        return replace(self, score_scale=score_scale * unit)
 
     def apply(self, X: FloatArray) -> FloatArray:
         """Return the scaled rows (n, q) of X (n, d)."""
@@ -266,8 +273,8 @@ def _column_notes(unscaled: Sequence[str], constant: Sequence[str]) -> tuple[str
         notes.append(f"constant over all sites: {_listed(constant)}")
     if unscaled:
         notes.append(
-            f"variance under {LOW_VARIANCE:.0%} of the median, left unscaled: {_listed(unscaled)}; "
-            "if only the unit is small, change it at every site"
+            f"variance under {LOW_VARIANCE:.0%} of the median, left unscaled, so next to without influence: "
+            f"{_listed(unscaled)}; if only the unit is small, change it at every site"
         )
     return tuple(notes)
 

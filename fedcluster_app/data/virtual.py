@@ -13,7 +13,7 @@ from fedcluster_app.errors import DataError
 from fedcluster_app.mixtures.types import IntArray
 
 if TYPE_CHECKING:
-    from fedcluster_app.config import DataSpec
+    from fedcluster_app.options import DataSpec
     from simulations.sources import Source
 
 

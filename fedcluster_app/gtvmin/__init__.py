@@ -5,7 +5,7 @@ from fedcluster_app.gtvmin.generators import block_model, complete, erdos_renyi,
 from fedcluster_app.gtvmin.graph import Graph, check_connected, from_edges
 from fedcluster_app.gtvmin.graph_file import parse_graph
 from fedcluster_app.gtvmin.network import NetworkResult, NetworkState
-from fedcluster_app.gtvmin.node import NodeResult, NodeState, Report
+from fedcluster_app.gtvmin.node import NodeState, Report
 from fedcluster_app.gtvmin.objective import (
     Certificate,
     Totals,
@@ -28,7 +28,6 @@ __all__ = [
     "Neighbour",
     "NetworkResult",
     "NetworkState",
-    "NodeResult",
     "NodeState",
     "Progress",
     "Report",

@@ -73,7 +73,9 @@ class Pull:
         The node's share of the network's coupling: over all nodes the shares add up to the weighted sum of
         the discrepancies over unordered edges.
     curvature : float
-        Second derivative of the value in every direction, if it is a quadratic; else 0.
+        Second derivative of the value in every direction, if it is a quadratic; else 0. For MMD 0 too:
+        its curvature changes sign from place to place, and a bound that always holds would make all steps
+        crawl; steps "em" are shortened by the guard instead, which costs evaluations.
     """
 
     value: float

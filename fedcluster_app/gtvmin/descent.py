@@ -15,6 +15,9 @@ from fedcluster_app.gtvmin.surrogate import Evaluation, Surrogate, evaluate
 _MOST_HALVINGS = 20
 # Rise of the surrogate, relative to its size, that is rounding.
 _ROUNDING = 1e-13
+# Share of the surrogate's fall that neighbours which move at the same time may take back: below 1, so that
+# they cannot change places for ever; near 1, so that steps of the published size are seldom shortened.
+_TAKEN_BACK = 0.9
 
 
 def descend(
@@ -36,24 +39,33 @@ def descend(
     theta : Blocks
         Feasible.
     halvings : int
-        How often a step had to be halved.
+        How often a step, or the way of the round, had to be halved.
 
     Notes
     -----
-    **Source**: arXiv:2609.19202, Algorithm 1. With the guard the steps start at twice the last accepted
-    fraction, at most the whole step; the evaluation that accepts a step is the gradient of the next one.
+    **Source**: arXiv:2609.19202, Algorithm 1. With the guard, our own, the steps start at twice the last
+    accepted fraction, at most the whole step; the evaluation that accepts a step is the gradient of the next
+    one. Then the way of the whole round is shortened where neighbours, who move at the same time, could
+    overshoot past each other (`_shortened`).
     """
-    here: Evaluation | None = at_theta
+    start, here = theta, at_theta
     fraction, halvings = 1.0, 0
-    for _ in range(settings.local_steps):
-        at = here or evaluate(surrogate, theta)
-        path = (_em_path if settings.update == "em" else _gradient_path)(theta, at, surrogate, settings)
+    for number in range(settings.local_steps):
+        path = (_em_path if settings.update == "em" else _gradient_path)(theta, here, surrogate, settings)
         if settings.guarded:
-            start = min(1.0, 2.0 * fraction)
-            theta, here, fraction = _search(surrogate, theta, at, path, start)
-            halvings += round(np.log2(start / fraction))
+            first = min(1.0, 2.0 * fraction)
+            stepped, here, fraction = _search(surrogate, theta, here, path, first)
+            halvings += round(np.log2(first / fraction))
+            if stepped is theta:  # every further step would be the same
+                break
+            theta = stepped
         else:
-            theta, here = path(1.0), None
+            theta = path(1.0)
+            if number + 1 < settings.local_steps:
+                here = evaluate(surrogate, theta)
+    if settings.guarded and surrogate.shift is not None:
+        theta, further = _shortened(surrogate, start, at_theta, theta, here)
+        halvings += further
     return theta, halvings
 
 
@@ -76,6 +88,29 @@ def _search(
             return candidate, there, fraction
         fraction *= 0.5
     return theta, at_theta, fraction
+
+
+def _shortened(
+    surrogate: Surrogate, start: Blocks, at_start: Evaluation, end: Blocks, at_end: Evaluation
+) -> tuple[Blocks, int]:
+    """Halve the way of a round until the potential must fall although all neighbours move at once.
+
+    Both discrepancies are squared distances |a - b|² in a Hilbert space (Euclidean: of the components as
+    they are matched). With a0 and b0 the ends of an edge at the start of the round,
+    |a - b|² <= |a - b0|² + |b - a0|² - |a0 - b0|² + |a - a0|² + |b - b0|². Summed up, the potential falls by
+    at least the falls of all surrogates less alpha times all shifts. So every node sees to it by itself that
+    its shift takes back no more than a share of its own fall; the set of feasible points is convex, so a
+    shortened way ends in it. KL has no such bound.
+    """
+    way, theta, value = moved(end, start, -1.0), end, at_end.value
+    rounding = _ROUNDING * max(1.0, abs(at_start.value))
+    assert surrogate.shift is not None
+    for halvings in range(_MOST_HALVINGS):
+        if surrogate.alpha * surrogate.shift(theta) <= _TAKEN_BACK * (at_start.value - value) + rounding:
+            return theta, halvings
+        theta = moved(start, way, 0.5 ** (halvings + 1))
+        value = evaluate(surrogate, theta).value
+    return start, _MOST_HALVINGS
 
 
 def _gradient_path(

@@ -43,15 +43,14 @@ def discrepancy(p: Blocks, q: Blocks) -> float:
     Returns
     -------
     float, >= 0
-        Symmetric, and independent of the order of the components. A component whose weight vanishes costs
-        nothing.
+        Symmetric, and independent of the order of the components. A left-over component whose weight vanishes
+        costs nothing; with equal counts nothing is left over, and its mean and covariance are compared.
 
     Notes
     -----
     **Source**: arXiv:2609.19202, the Euclidean discrepancy; different counts are an extension.
     An empty component has no shape, so it takes that of its partner. Compared with a covariance of 0 instead,
-    a component that no neighbour has would be pulled down to the variance floor, which costs about 0.3 nat
-    where every second site lacks two of five clusters. Cost O(k² d² + k³).
+    a component that no neighbour has would be pulled down to the variance floor. Cost O(k² d² + k³).
     """
     i, j = match(p, q)
     left_over = np.square(np.delete(p.weights, i)).sum() + np.square(np.delete(q.weights, j)).sum()
@@ -85,19 +84,19 @@ def freeze(own: Blocks, neighbours: Sequence[Blocks], weights: Sequence[float]) 
     Cost O(j (k² d² + k³)) for j neighbours, once a round.
     """
     k, d = own.means.shape
-    pulled = np.zeros((len(neighbours), k, 1 + d + d * d))
+    goals = np.zeros((len(neighbours), k, 1 + d + d * d))
     # A component without a partner is pulled to an empty one in its place: in its weight alone.
-    held = np.zeros_like(pulled)
-    held[:, :, 0] = 1.0
+    strengths = np.zeros_like(goals)
+    strengths[:, :, 0] = 1.0
     left_over = 0.0
     for n, (i, j) in enumerate(_matchings(own, neighbours)):
-        pulled[n, i] = _flat(neighbours[n])[j]
-        held[n, i] = 1.0
+        goals[n, i] = _flat(neighbours[n])[j]
+        strengths[n, i] = 1.0
         left_over += weights[n] * float(np.square(np.delete(neighbours[n].weights, j)).sum())
-    held *= np.asarray(weights)[:, None, None]
-    degrees = held.sum(axis=0)
-    mean = (held * pulled).sum(axis=0) / np.where(degrees > 0, degrees, 1.0)
-    return Target(degrees, mean, float((held * np.square(pulled - mean)).sum()) + left_over)
+    strengths *= np.asarray(weights)[:, None, None]
+    degrees = strengths.sum(axis=0)
+    mean = (strengths * goals).sum(axis=0) / np.where(degrees > 0, degrees, 1.0)
+    return Target(degrees, mean, float((strengths * np.square(goals - mean)).sum()) + left_over)
 
 
 def pull(target: Target, theta: Blocks) -> Pull:
@@ -115,6 +114,11 @@ def pull(target: Target, theta: Blocks) -> Pull:
     slope *= 2.0
     gradient = Blocks(slope[:, 0], slope[:, 1 : 1 + d], slope[:, 1 + d :].reshape(k, d, d))
     return Pull(value, gradient, 0.5 * value, 2.0 * float(target.degrees.max()))
+
+
+def shift(target: Target, start: Blocks, theta: Blocks) -> float:
+    """Weighted sum over the neighbours of the squared way from the round's start, component by component."""
+    return float((target.degrees * np.square(_flat(theta) - _flat(start))).sum())
 
 
 def _flat(theta: Blocks) -> FloatArray:

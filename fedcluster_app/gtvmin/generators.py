@@ -87,17 +87,19 @@ def nearest(names: Sequence[str], distances: FloatArray, k: int) -> Graph:
     names : sequence of str
     distances : array of shape (n, n)
         Symmetric, in the order of `names`; for example the squared maximum mean discrepancies between local
-        fits. The diagonal is not read. The first in order of name wins a tie.
+        fits; finite. The diagonal is not read. The first in order of name wins a tie.
     k : int, 1 <= k < n; with one site there is nothing to choose
 
     Raises
     ------
     ConfigError
-        If `k` is out of range or the distances have another shape or hold NaN.
+        If `k` is out of range, or the distances have another shape or hold NaN or infinity.
     """
     n = len(names)
-    if distances.shape != (n, n) or np.isnan(distances).any():
-        raise ConfigError(f"distances: expected shape ({n}, {n}) without NaN, got {distances.shape}")
+    if distances.shape != (n, n):
+        raise ConfigError(f"distances: expected shape ({n}, {n}), got {distances.shape}")
+    if not np.isfinite(distances[~np.eye(n, dtype=bool)]).all():
+        raise ConfigError("distances: expected finite numbers off the diagonal, got NaN or infinity")
     if n > 1 and not 1 <= k < n:
         raise ConfigError(f"nearest sites: expected 1 to {n - 1} of {n} sites, got {k}")
     order = np.argsort(names)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -53,11 +54,11 @@ class Graph:
         object.__setattr__(self, "weights", tuple(float(weight) for _, weight in pairs))
 
     @cached_property
-    def _adjacency(self) -> dict[str, Mapping[str, float]]:
+    def _adjacency(self) -> dict[str, dict[str, float]]:
         adjacency: dict[str, dict[str, float]] = {name: {} for name in self.names}
         for (a, b), weight in zip(self.edges, self.weights, strict=True):
             adjacency[a][b] = adjacency[b][a] = weight
-        return {name: MappingProxyType(dict(sorted(near.items()))) for name, near in adjacency.items()}
+        return {name: dict(sorted(near.items())) for name, near in adjacency.items()}
 
     def neighbours(self, name: str) -> Mapping[str, float]:
         """Weights of the edges of a site, by the other site's name, in order of name.
@@ -66,7 +67,7 @@ class Graph:
         """
         if name not in self._adjacency:
             raise ConfigError(f"graph: no site {name!r}; it has {_listed(self.names)}")
-        return self._adjacency[name]
+        return MappingProxyType(self._adjacency[name])
 
     def degree(self, name: str) -> float:
         """Sum of the weights of the edges of a site."""
@@ -75,7 +76,7 @@ class Graph:
     @cached_property
     def max_degree(self) -> float:
         """Largest degree of any site; 0 without edges."""
-        return max((self.degree(name) for name in self.names), default=0.0)
+        return max(self.degree(name) for name in self.names)
 
     @cached_property
     def islands(self) -> tuple[tuple[str, ...], ...]:
@@ -172,7 +173,9 @@ def _check_edges(edges: list[Edge], names: tuple[str, ...]) -> None:
 
 def _check_weights(edges: list[Edge], weights: tuple[float, ...]) -> None:
     for (a, b), weight in zip(edges, weights, strict=True):
-        if not (math.isfinite(weight) and weight > 0):
+        # Graphs are also made of edge lists from elsewhere, whatever their types say.
+        number = isinstance(weight, Real) and not isinstance(weight, bool)
+        if not (number and math.isfinite(weight) and weight > 0):
             raise ConfigError(
                 f"graph: expected a positive weight for {a} - {b}, got {weight!r}; leave the edge out "
                 "to have none"

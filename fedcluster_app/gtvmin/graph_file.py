@@ -14,6 +14,10 @@ from fedcluster_app.gtvmin.graph import Graph, from_edges
 
 Triple: TypeAlias = tuple[str, str, float]
 
+_KEYS = ("source", "target", "weight")
+# Of a document of ours; those of NetworkX have more.
+_PARTS = ("edges", "sites", "directed")
+
 
 def parse_graph(
     text: str, suffix: str, names: Collection[str] | None = None, *, connected: bool = True
@@ -26,8 +30,8 @@ def parse_graph(
     suffix : ".toml", ".json" or ".csv"
         In TOML and JSON ``edges`` is a list of ``[site, site]``, ``[site, site, weight]`` or tables with
         ``source``, ``target`` and, if not 1, ``weight``; ``sites`` may list all sites. The JSON of NetworkX
-        (``nodes`` with ``id``, ``edges`` or ``links``) is read too. CSV has a header with the columns
-        source, target and perhaps weight.
+        (``nodes`` with ``id``, ``edges`` or ``links``) is read too, whose further attributes are ignored.
+        CSV has a header with the columns source, target and perhaps weight. ``directed`` must not be true.
     names : collection of str, optional
         Sites of the run. They replace the sites that the file lists, and an edge to any other is an error.
     connected : bool
@@ -46,34 +50,44 @@ def parse_graph(
     readers = {".toml": _from_toml, ".json": _from_json, ".csv": _from_csv}
     if suffix.lower() not in readers:
         raise ConfigError(f"graph file: expected a name that ends in {', '.join(readers)}, got {suffix!r}")
-    listed, edges = readers[suffix.lower()](text)
+    listed, edges = readers[suffix.lower()](text.removeprefix("\ufeff"))
     return from_edges(edges, listed if names is None else names, connected=connected)
 
 
 def _from_toml(text: str) -> tuple[list[str] | None, list[Triple]]:
     try:
         return _from_document(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"graph file: expected TOML, got an error: {error}") from error
 
 
 def _from_json(text: str) -> tuple[list[str] | None, list[Triple]]:
     try:
         return _from_document(json.loads(text))
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ConfigError(f"graph file: expected JSON, got an error: {error}") from error
 
 
 def _from_csv(text: str) -> tuple[None, list[Triple]]:
-    reader = csv.DictReader(io.StringIO(text.lstrip("\ufeff")), skipinitialspace=True)
-    columns = {(name or "").strip().lower(): name for name in reader.fieldnames or ()}
-    if not {"source", "target"} <= columns.keys():
-        found = ",".join(reader.fieldnames or ()) or "nothing"
+    # The line ends of every system, also that of old ones.
+    reader = csv.reader(io.StringIO(text, newline=None), skipinitialspace=True)
+    try:
+        rows = [(reader.line_num, [field.strip() for field in row]) for row in reader if row]
+    except csv.Error as error:
+        raise ConfigError(f"graph file, line {reader.line_num}: expected CSV, got: {error}") from error
+    header = [name.lower() for name in rows[0][1]] if rows else []
+    if not {"source", "target"} <= set(header) <= set(_KEYS) or len(set(header)) < len(header):
+        found = ",".join(rows[0][1]) if rows else "nothing"
         raise ConfigError(f"graph file: expected a header source,target[,weight], got {found}")
     edges = []
-    for row in reader:
-        entry = {name: (row[column] or "").strip() for name, column in columns.items()}
-        edges.append(_edge({k: v for k, v in entry.items() if v}, f"line {reader.line_num}"))
+    for line, row in rows[1:]:
+        where = f"line {line}"
+        if len(row) > len(header):
+            raise ConfigError(
+                f"graph file, {where}: expected the {len(header)} fields {','.join(header)}, got {len(row)}"
+            )
+        entry = dict(zip(header, row, strict=False))
+        edges.append(_edge({key: value for key, value in entry.items() if value}, where))
     return None, edges
 
 
@@ -81,6 +95,11 @@ def _from_document(document: Any) -> tuple[list[str] | None, list[Triple]]:
     """Sites, if listed, and edges of a TOML or JSON document."""
     if not isinstance(document, Mapping):
         document = {"edges": document}
+    if document.get("directed"):
+        raise ConfigError("graph file: expected a graph without direction; make it undirected first")
+    foreign = "nodes" in document or "links" in document
+    if not foreign and (unknown := sorted(document.keys() - set(_PARTS))):
+        raise ConfigError(f"graph file: expected {', '.join(_PARTS[:2])}, got the unknown {unknown[0]!r}")
     edges = document.get("edges", document.get("links"))
     if not isinstance(edges, list):
         raise ConfigError(f"graph file: expected a list edges, got {_kind(edges)}")
@@ -89,14 +108,17 @@ def _from_document(document: Any) -> tuple[list[str] | None, list[Triple]]:
         if not isinstance(sites, list):
             raise ConfigError(f"graph file: expected a list of sites, got {_kind(sites)}")
         sites = [_name(site.get("id") if isinstance(site, Mapping) else site, "sites") for site in sites]
-    return sites, [_edge(entry, f"edge {i}") for i, entry in enumerate(edges, start=1)]
+    return sites, [_edge(entry, f"edge {i}", foreign) for i, entry in enumerate(edges, start=1)]
 
 
-def _edge(entry: Any, where: str) -> Triple:
+def _edge(entry: Any, where: str, foreign: bool = False) -> Triple:
+    expected = f"graph file, {where}: expected source, target and perhaps weight"
     if isinstance(entry, Mapping):
-        entry = [entry[key] for key in ("source", "target", "weight") if key in entry]
+        if not {"source", "target"} <= entry.keys() or not (foreign or entry.keys() <= set(_KEYS)):
+            raise ConfigError(f"{expected}, got {dict(entry)!r}")
+        entry = [entry[key] for key in _KEYS if key in entry]
     if not isinstance(entry, list) or not 2 <= len(entry) <= 3:
-        raise ConfigError(f"graph file, {where}: expected source, target and perhaps weight, got {entry!r}")
+        raise ConfigError(f"{expected}, got {entry!r}")
     source, target, weight = (*entry, 1.0)[:3]
     try:
         number = float(weight)

@@ -29,23 +29,23 @@ class PlaneKernels:
     inverse: tuple[FloatArray, FloatArray, FloatArray]
     solved: tuple[FloatArray, FloatArray]
 
-    def slopes(self, held: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def slopes(self, factors: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Sum up factors times derivative directions over bandwidths and second components.
 
         Parameters
         ----------
-        held : array of shape (b, k, k')
+        factors : array of shape (b, k, k')
 
         Returns
         -------
         means : array of shape (k, d)
-            Sums of held times S⁻¹ Δ.
+            Sums of factors times S⁻¹ Δ.
         covariances : array of shape (k, d, d)
-            Sums of held times (S⁻¹ Δ Δᵀ S⁻¹ - S⁻¹).
+            Sums of factors times (S⁻¹ Δ Δᵀ S⁻¹ - S⁻¹).
         """
         (p00, p01, p11), (u, v) = self.inverse, self.solved
         sums = np.stack([u, v, u * u - p00, u * v - p01, v * v - p11])
-        sums *= held
+        sums *= factors
         x, y, c00, c01, c11 = sums.sum(axis=(1, 3))
         return np.stack([x, y], axis=1), np.stack([c00, c01, c01, c11], axis=1).reshape(-1, 2, 2)
 
@@ -69,19 +69,19 @@ class SpectralKernels:
     precisions: FloatArray
     solved: FloatArray
 
-    def slopes(self, held: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def slopes(self, factors: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Sum up as `PlaneKernels.slopes`, by matrix products of all pairs of one component."""
         k, _, _, d = self.solved.shape
-        held = held.transpose(1, 2, 0)
+        factors = factors.transpose(1, 2, 0)
         directions = (self.solved @ self.vectors.transpose(0, 1, 3, 2)).reshape(k, -1, d)
-        weighted = (directions * held.reshape(k, -1, 1)).transpose(0, 2, 1)
-        diagonal = (held[:, :, None, :] @ self.precisions).reshape(k, 1, -1)
+        weighted = (directions * factors.reshape(k, -1, 1)).transpose(0, 2, 1)
+        diagonal = (factors[:, :, None, :] @ self.precisions).reshape(k, 1, -1)
         basis = self.vectors.transpose(0, 2, 1, 3).reshape(k, d, -1)
         outer = weighted @ directions - (basis * diagonal) @ basis.transpose(0, 2, 1)
         return weighted.sum(axis=2), outer
 
 
-def kernels(p: Blocks, q: Blocks, bandwidths: Sequence[float]) -> PlaneKernels | SpectralKernels:
+def kernel_means(p: Blocks, q: Blocks, bandwidths: Sequence[float]) -> PlaneKernels | SpectralKernels:
     """Kernel means between all components of p and q.
 
     Parameters

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedcluster_app.gtvmin.blocks import Blocks
-from fedcluster_app.gtvmin.likelihood import factors, log_joint
+from fedcluster_app.gtvmin.likelihood import factors, weighted_log_densities
 from fedcluster_app.mixtures.densities import logsumexp
 from fedcluster_app.mixtures.types import FloatArray
 
@@ -87,7 +87,7 @@ def _log_density(
     whiteners, log_dets = factors(covariances)
     white = whiteners @ (rows[..., None, :, :] - means[..., None])
     with np.errstate(divide="ignore"):
-        joint = log_joint(weights, white, log_dets)
+        joint = weighted_log_densities(weights, white, log_dets)
     return logsumexp(joint, axis=-2)
 
 
@@ -97,7 +97,9 @@ def _stacked(neighbours: Sequence[Blocks]) -> tuple[FloatArray, FloatArray, Floa
     weights, means = np.zeros((len(neighbours), k)), np.zeros((len(neighbours), k, d))
     covariances = np.broadcast_to(np.eye(d), (len(neighbours), k, d, d)).copy()
     for n, other in enumerate(neighbours):
-        order = np.lexsort((*other.means.T, other.weights))
+        # Means decide first: unlike weights, which often tie, they differ by more than rounding.
+        flat = other.covariances.reshape(len(other.weights), -1)
+        order = np.lexsort((*flat.T, other.weights, *other.means.T[::-1]))
         weights[n, : len(order)] = other.weights[order]
         means[n, : len(order)] = other.means[order]
         covariances[n, : len(order)] = other.covariances[order]

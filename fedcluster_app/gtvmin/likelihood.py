@@ -64,7 +64,7 @@ def fit_of(theta: Blocks, rows: FloatArray, row_weights: FloatArray) -> Fit:
     for start in range(0, len(row_weights), step):
         part = slice(start, start + step)
         white = whiteners @ (rows[:, part] - theta.means[:, :, None])
-        R, log_likelihood[part] = _posterior(log_joint(theta.weights, white, log_dets))
+        R, log_likelihood[part] = _posterior(weighted_log_densities(theta.weights, white, log_dets))
         R *= row_weights[part]
         mass += R.sum(axis=1)
         first += white @ R[:, :, None]
@@ -85,7 +85,7 @@ def factors(covariances: FloatArray) -> tuple[FloatArray, FloatArray]:
     return np.linalg.inv(lower), log_dets
 
 
-def log_joint(weights: FloatArray, white: FloatArray, log_dets: FloatArray) -> FloatArray:
+def weighted_log_densities(weights: FloatArray, white: FloatArray, log_dets: FloatArray) -> FloatArray:
     """Log of weight times density (..., k, n) of whitened deviations (..., k, d, n)."""
     constants = np.log(weights) - 0.5 * (log_dets + white.shape[-2] * _LOG_2PI)
     joint: FloatArray = np.square(white).sum(axis=-2)

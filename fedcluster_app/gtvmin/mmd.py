@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcluster_app.gtvmin.blocks import Blocks, Pull
-from fedcluster_app.gtvmin.kernels import kernels
+from fedcluster_app.gtvmin.kernels import kernel_means
 
 BANDWIDTHS = (0.5, 1.0, 2.0, 4.0)
 
@@ -42,7 +42,7 @@ def freeze(neighbours: Sequence[Blocks], weights: Sequence[float]) -> Union:
 
 def inner(p: Blocks, q: Blocks, bandwidths: Sequence[float] = BANDWIDTHS) -> float:
     """Inner product of two mixtures: the summed kernels' mean over independent rows of each."""
-    return float(p.weights @ kernels(p, q, bandwidths).values.sum(axis=0) @ q.weights)
+    return float(p.weights @ kernel_means(p, q, bandwidths).values.sum(axis=0) @ q.weights)
 
 
 def discrepancy(p: Blocks, q: Blocks, bandwidths: Sequence[float] = BANDWIDTHS) -> float:
@@ -88,7 +88,7 @@ def pull(union: Union, theta: Blocks, bandwidths: Sequence[float] = BANDWIDTHS) 
         np.concatenate([theta.means, other.means]),
         np.concatenate([theta.covariances, other.covariances]),
     )
-    pairs = kernels(theta, signed, bandwidths)
+    pairs = kernel_means(theta, signed, bandwidths)
     totals = pairs.values.sum(axis=0)
     slopes = totals @ signed.weights
     share = float(theta.weights @ slopes)
@@ -97,3 +97,8 @@ def pull(union: Union, theta: Blocks, bandwidths: Sequence[float] = BANDWIDTHS) 
     own = theta.weights[:, None]
     gradient = Blocks(2.0 * slopes, -2.0 * own * means, own[:, :, None] * covariances)
     return Pull(share - crossed, gradient, share)
+
+
+def shift(union: Union, start: Blocks, theta: Blocks, bandwidths: Sequence[float] = BANDWIDTHS) -> float:
+    """Weighted sum over the neighbours of the discrepancy to the own mixture at the round's start."""
+    return union.degree * discrepancy(theta, start, bandwidths)

@@ -62,7 +62,7 @@ def init(starts: Mapping[str, Mixture], graph: Graph, settings: Settings) -> Net
     Raises
     ------
     ConfigError
-        If sites and graph do not agree, the coupling must diverge, or the weight floor is too high.
+        If sites and graph do not agree, the coupling could diverge, or the weight floor is too high.
     """
     if sorted(starts) != list(graph.names):
         differing = ", ".join(sorted(set(starts) ^ set(graph.names)))
@@ -93,7 +93,7 @@ def step(
     -----
     **Source**: arXiv:2609.19202, Algorithm 1. Cost linear in the number of edges.
     """
-    nodes = {}
+    nodes, reports = {}, {}
     for name, own in state.nodes.items():
         near = {
             other: Neighbour(state.nodes[other].mixture, weight)
@@ -101,7 +101,9 @@ def step(
         }
         streams = None if draws is None else partial(draws, state.progress.round, name)
         nodes[name] = node.step(own, tables[name], near, settings, streams)
-    reports = {name: new.report for name, new in nodes.items() if new.report is not None}
+        report = nodes[name].report
+        assert report is not None  # a step always leaves one
+        reports[name] = report
     return NetworkState(nodes, advance(state.progress, reports, settings.alpha))
 
 

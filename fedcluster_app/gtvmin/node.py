@@ -1,10 +1,9 @@
-"""One site's part of GTVMin: init / step / done / finish over an explicit state; one step is one round."""
+"""One site's part of GTVMin: init / step over an explicit state; one step is one round."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from fedcluster_app.errors import DataError
 from fedcluster_app.gtvmin.blocks import blocks, mixture_of
@@ -14,8 +13,6 @@ from fedcluster_app.gtvmin.settings import Settings
 from fedcluster_app.gtvmin.surrogate import Draws, Neighbour, evaluate, freeze
 from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.mixtures.types import FloatArray
-
-Status: TypeAlias = Literal["converged", "max_rounds"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class Report:
     mapping : float
         Norm of the gradient mapping.
     halvings : int
-        How often the guard halved a step.
+        How often the guard halved a step or the way of the round.
     """
 
     loss: float
@@ -58,15 +55,6 @@ class NodeState:
     mixture: Mixture
     round: int = 0
     report: Report | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class NodeResult:
-    """Outcome at a node: its mixture, why it stopped, and after how many rounds."""
-
-    mixture: Mixture
-    status: Status
-    rounds: int
 
 
 def init(start: Mixture, bounds: Bounds) -> NodeState:
@@ -117,7 +105,7 @@ def step(
     DataError
         If there are no rows, or they have another number of features than the models.
     ConfigError
-        If the coupling must diverge (see `Settings.check_degree`), or KL has no random streams.
+        If the coupling could diverge (see `Settings.check_degree`), or KL has no random streams.
 
     Notes
     -----
@@ -132,21 +120,6 @@ def step(
     theta, halvings = descend(surrogate, theta, at_theta, settings)
     report = Report(at_theta.loss, at_theta.coupling, mapping, halvings)
     return NodeState(mixture_of(theta), state.round + 1, report)
-
-
-def done(state: NodeState, *, tolerance: float = 1e-2, max_rounds: int = 40) -> bool:
-    """Whether this node alone would stop: its gradient mapping is at most `tolerance`, or rounds are up."""
-    return state.round >= max_rounds or _converged(state, tolerance)
-
-
-def finish(state: NodeState, *, tolerance: float = 1e-2) -> NodeResult:
-    """Turn the state of a run that `done` stopped, with the same `tolerance`, into its result."""
-    status: Status = "converged" if _converged(state, tolerance) else "max_rounds"
-    return NodeResult(state.mixture, status, state.round)
-
-
-def _converged(state: NodeState, tolerance: float) -> bool:
-    return state.report is not None and state.report.mapping <= tolerance
 
 
 def _check_features(X: FloatArray, own: Mixture, neighbours: Mapping[str, Neighbour]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TypeAlias
 
 import numpy as np
@@ -37,12 +38,15 @@ class Totals:
     alpha : float
     mapping : float
         Norm of the gradient mapping of all nodes together.
+    halvings : int
+        How often the guard halved in the round, over all nodes.
     """
 
     loss: float
     coupling: float
     alpha: float
     mapping: float = math.nan
+    halvings: int = 0
 
     @property
     def objective(self) -> float:
@@ -76,6 +80,7 @@ def total(reports: Mapping[str, Report], alpha: float) -> Totals:
         coupling=math.fsum(report.coupling for report in reports.values()),
         alpha=alpha,
         mapping=math.sqrt(math.fsum(report.mapping**2 for report in reports.values())),
+        halvings=sum(report.halvings for report in reports.values()),
     )
 
 
@@ -135,6 +140,19 @@ def edge_discrepancies(
     return means
 
 
+def mmd_distances(mixtures: Sequence[Mixture], bandwidths: tuple[float, ...] = mmd.BANDWIDTHS) -> FloatArray:
+    """Squared maximum mean discrepancy between every two of n mixtures, shape (n, n)."""
+    names = tuple(f"{number:09d}" for number in range(len(mixtures)))
+    pairs = tuple(combinations(names, 2))
+    models = {name: blocks(mixture) for name, mixture in zip(names, mixtures, strict=True)}
+    i, j = np.triu_indices(len(names), 1)
+    distances = np.zeros((len(names), len(names)))
+    distances[i, j] = distances[j, i] = _mmd_on_edges(
+        models, Graph(names, pairs, (1.0,) * len(pairs)), bandwidths
+    )
+    return distances
+
+
 def _mmd_on_edges(models: Mapping[str, Blocks], graph: Graph, bandwidths: tuple[float, ...]) -> FloatArray:
     norms = {name: mmd.inner(model, model, bandwidths) for name, model in models.items()}
     values = [norms[a] - 2.0 * mmd.inner(models[a], models[b], bandwidths) + norms[b] for a, b in graph.edges]
@@ -155,12 +173,25 @@ class Certificate:
     squared : float
         Sum over rounds of the squared norm of the gradient mapping.
     rounds : int
+    halvings : int
+        How often the guard halved in these rounds.
     """
 
     first: float
     last: float
     squared: float = 0.0
     rounds: int = 0
+    halvings: int = 0
+
+    def applies(self, settings: Settings) -> bool:
+        """Whether the rounds were single, whole projected gradient steps on a potential.
+
+        Otherwise numbers say nothing: KL has no potential, and of several, scaled or halved steps the mapping
+        at the start of a round does not tell how far they went. Where it applies and does not hold, the step
+        size is too large.
+        """
+        plain = settings.update == "gradient" and settings.local_steps == 1 and self.halvings == 0
+        return plain and settings.discrepancy != "kl"
 
     @property
     def mean_squared_mapping(self) -> float:
@@ -172,7 +203,7 @@ class Certificate:
         return 2.0 * (self.first - self.last) / (step_size * self.rounds) if self.rounds else math.nan
 
     def holds(self, step_size: float) -> bool:
-        """Whether the mean is within the bound, up to rounding of the potential."""
+        """Whether the mean is within the bound, up to rounding of the potential; see `applies` first."""
         allowed = 2e-12 * max(1.0, abs(self.first)) / step_size
         return self.rounds == 0 or self.squared <= self.rounds * self.bound(step_size) + allowed
 
@@ -189,8 +220,10 @@ def certificate(trace: tuple[Totals, ...]) -> Certificate:
     -----
     **Source**: arXiv:2609.19202, Proposition 1, for MMD with one local step and a step size below 1/β: every
     round lowers the objective by at least step size / 2 times the squared gradient mapping. Deviation: it
-    holds for the potential, in which an edge counts once, not for F; and the unknown least value is replaced
-    by the present one, which makes the bound checkable at any time, and stronger.
+    holds for the potential, in which an edge counts once, not for F; the unknown least value is replaced by
+    the present one, which makes the bound checkable at any time, and stronger; and it is used for the
+    Euclidean discrepancy too, where matching anew can only lower the potential further.
     """
     squared = math.fsum(totals.mapping**2 for totals in trace[:-1])
-    return Certificate(trace[0].potential, trace[-1].potential, squared, len(trace) - 1)
+    halvings = sum(totals.halvings for totals in trace[:-1])
+    return Certificate(trace[0].potential, trace[-1].potential, squared, len(trace) - 1, halvings)

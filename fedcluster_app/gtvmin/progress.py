@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Literal, TypeAlias
 
 from fedcluster_app.errors import ConfigError
@@ -41,9 +42,12 @@ class Stop:
 
     def __post_init__(self) -> None:
         for name, least in (("max_rounds", 0), ("tolerance", 0), ("settled", 0), ("patience", 1)):
-            value = getattr(self, name)
-            if not value >= least:
-                raise ConfigError(f"{name.replace('_', ' ')}: expected at least {least}, got {value!r}")
+            value, whole = getattr(self, name), name in ("max_rounds", "patience")
+            text = f"{name.replace('_', ' ')}: expected"
+            if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
+                raise ConfigError(f"{text} a {'whole ' if whole else ''}number, got {value!r}")
+            if not float(value) >= least:
+                raise ConfigError(f"{text} at least {least}, got {value!r}")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,11 @@ import numpy as np
 
 from fedcluster_app.errors import ConfigError
 from fedcluster_app.gtvmin.blocks import Blocks
+from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.mixtures.types import FloatArray
+
+# Relative to a bound: what projecting in another order of operations may differ by.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,8 @@ def project_weights(v: FloatArray, floor: float) -> FloatArray:
     optimization, 1974), shifted by the floor. Cost O(k log k).
     """
     k = v.shape[0]
-    above = v - floor
+    # The projection does not see a common shift; without one a huge entry would cancel the rest.
+    above = v - v.max()
     total = 1.0 - k * floor
     # With every component above the floor the threshold is one division; nearly all steps end here.
     moved: FloatArray = above - (above.sum() - total) / k
@@ -157,6 +162,27 @@ def project_covariances(S: FloatArray, floor: float, ceiling: float) -> FloatArr
     rebuilt = (basis * clipped[:, None, :]) @ basis.transpose(0, 2, 1)
     symmetric[outside] = 0.5 * (rebuilt + rebuilt.transpose(0, 2, 1))
     return symmetric
+
+
+def infeasible(mixture: Mixture, bounds: Bounds) -> str | None:
+    """Say where a mixture that came from elsewhere leaves the feasible set by more than rounding, or None."""
+    if mixture.kind != "full":
+        return f"expected full covariances, got {mixture.kind} ones"
+    if mixture.weights.min() < bounds.weight_floor * (1 - _ROUNDING):
+        return f"a weight is {mixture.weights.min():.3g}, expected at least {bounds.weight_floor:g}"
+    length = float(np.sqrt(np.square(mixture.means).sum(axis=1)).max())
+    if length > bounds.mean_radius * (1 + _ROUNDING):
+        return f"a mean has length {length:.3g}, expected at most {bounds.mean_radius:g}"
+    floor, ceiling = bounds.variance_floor * (1 - _ROUNDING), bounds.variance_ceiling * (1 + _ROUNDING)
+    if certified(mixture.covariances, floor, ceiling):
+        return None
+    values = np.linalg.eigvalsh(mixture.covariances)
+    if values.min() >= floor and values.max() <= ceiling:
+        return None
+    return (
+        f"variances reach from {values.min():.3g} to {values.max():.3g}, expected "
+        f"{bounds.variance_floor:g} to {bounds.variance_ceiling:g}"
+    )
 
 
 def certified(S: FloatArray, floor: float, ceiling: float) -> bool:

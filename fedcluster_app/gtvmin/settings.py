@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -31,7 +32,9 @@ class Settings:
     local_steps : int, >= 1
         Steps of a node in one round, its neighbours frozen.
     guard : bool
-        Halve a step until the round's surrogate does not rise. The paper has none; "em" always has it.
+        Halve a step until the round's surrogate does not rise, and the way of a round until the network's
+        potential does not either, although all nodes move at once (Euclidean and MMD; for KL there is no
+        potential). The paper has none; "em" always has it.
     samples : int, >= 1
         Rows drawn from each neighbour in a round (KL).
     bandwidths : tuple of float, > 0
@@ -59,6 +62,10 @@ class Settings:
     bounds: Bounds = field(default_factory=Bounds)
 
     def __post_init__(self) -> None:
+        for name, whole in (("alpha", False), ("step_size", False), ("local_steps", True), ("samples", True)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
+                raise _wrong(name.replace("_", " "), "a whole number" if whole else "a number", value)
         for name, allowed in (("discrepancy", get_args(Discrepancy)), ("update", get_args(Update))):
             if getattr(self, name) not in allowed:
                 raise _wrong(name, f"one of {', '.join(allowed)}", getattr(self, name))
@@ -78,25 +85,27 @@ class Settings:
         return self.guard or self.update == "em"
 
     def check_degree(self, degree: float) -> None:
-        """Refuse a coupling that must diverge at a node whose edge weights add up to `degree`.
+        """Refuse a coupling with which a network may diverge whose largest sum of edge weights is `degree`.
 
         Raises
         ------
         ConfigError
             With the bound, if plain gradient steps meet a Euclidean coupling with
-            2 alpha degree times the step size of 2 or more.
+            2 alpha degree times the step size of 1 or more.
 
         Notes
         -----
-        The coupling's curvature is 2 alpha degree in every number, so beyond that bound each step lands
-        farther from the neighbours than it started.
+        Of one local step the coupling makes θ <- (1 - 2 alpha (step size) Λ) θ with the weighted Laplacian Λ
+        of the graph, whose largest eigenvalue is at most twice the largest degree. Below the bound no
+        difference between sites can grow. On a bipartite graph of equal degrees, as two sites, it is sharp:
+        there neighbours jump past each other, farther each time.
         """
-        if self.discrepancy != "euclidean" or self.guarded or self.alpha * self.step_size * degree < 1.0:
+        if self.discrepancy != "euclidean" or self.guarded or 2 * self.alpha * self.step_size * degree < 1.0:
             return
-        bound = 1.0 / (self.step_size * degree)
+        bound = 0.5 / (self.step_size * degree)
         raise ConfigError(
-            f"alpha: expected less than 1 / (step size × largest degree) = {bound:.4g}, got {self.alpha:g}: "
-            "Euclidean gradient steps would diverge; stay well below, or use the guard or update em"
+            f"alpha: expected less than 1 / (2 × step size × largest degree) = {bound:.4g}, got "
+            f"{self.alpha:g}: Euclidean gradient steps could diverge; use the guard, or update em"
         )
 
 

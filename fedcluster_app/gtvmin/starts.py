@@ -68,6 +68,12 @@ def start_from_mixture(X: FloatArray, mixture: Mixture, bounds: Bounds, *, min_r
     return start_from_labels(X, R.argmax(axis=1), bounds, min_rows=min_rows)
 
 
+def within_variance(mixture: Mixture) -> float:
+    """Variance of a row about the mean of its own component, per feature; covariances are full."""
+    traces = np.trace(mixture.covariances, axis1=1, axis2=2)
+    return float(mixture.weights @ traces) / mixture.n_features
+
+
 def start_from_labels(X: FloatArray, labels: IntArray, bounds: Bounds, *, min_rows: int = 1) -> Start:
     """Mixture of labelled rows: shares, means and covariances of the clusters, made feasible.
 

@@ -29,12 +29,21 @@ class Neighbour:
     ----------
     mixture : Mixture
         Its last model.
-    weight : float, > 0
+    weight : float, >= 0
         Edge weight; lower it for a model that is old.
+
+    Raises
+    ------
+    ConfigError
+        If the weight is negative or not a finite number.
     """
 
     mixture: Mixture
     weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.weight) and self.weight >= 0):
+            raise ConfigError(f"weight of a neighbour: expected a number of at least 0, got {self.weight!r}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +63,9 @@ class Surrogate:
         Log-density of the drawn rows under the neighbour that they came from.
     pull : function of Blocks, optional
         Coupling in closed form (Euclidean, MMD).
+    shift : function of Blocks, optional
+        Beside a pull: the weighted sum over neighbours of the squared distance, in the discrepancy's own
+        geometry, between the parameters at the start of the round and others. 0 at the start.
     """
 
     rows: FloatArray
@@ -62,6 +74,7 @@ class Surrogate:
     alpha: float
     drawn_density: FloatArray
     pull: Callable[[Blocks], Pull] | None
+    shift: Callable[[Blocks], float] | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -137,11 +150,15 @@ def freeze(
         both = np.concatenate([rows, drawn], axis=1), np.concatenate([uniform, scaled])
         return Surrogate(*both, n, settings.alpha, density, None)
     pull: Callable[[Blocks], Pull]
+    shift: Callable[[Blocks], float]
     if settings.discrepancy == "euclidean":
-        pull = partial(euclidean.pull, euclidean.freeze(own, models, weights))
+        target = euclidean.freeze(own, models, weights)
+        pull, shift = partial(euclidean.pull, target), partial(euclidean.shift, target, own)
     else:
-        pull = partial(mmd.pull, mmd.freeze(models, weights), bandwidths=settings.bandwidths)
-    return Surrogate(rows, uniform, n, settings.alpha, nothing, pull)
+        union, widths = mmd.freeze(models, weights), settings.bandwidths
+        pull = partial(mmd.pull, union, bandwidths=widths)
+        shift = partial(mmd.shift, union, own, bandwidths=widths)
+    return Surrogate(rows, uniform, n, settings.alpha, nothing, pull, shift)
 
 
 def evaluate(surrogate: Surrogate, theta: Blocks) -> Evaluation:

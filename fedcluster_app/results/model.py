@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedcluster_app.data.scaling import Scaling
-from fedcluster_app.data.schema import first_mismatch
 from fedcluster_app.errors import DataError
 from fedcluster_app.mixtures.densities import log_densities, log_joint
 from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.mixtures.types import FloatArray, IntArray
 from fedcluster_app.mixtures.weights import site_weights
-
-FORMAT = 1
-_OPTIONAL = ("components", "score_scale")
+from fedcluster_app.results import archive
+from fedcluster_app.results.archive import check_rows, check_scaling
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,16 +79,9 @@ class Model:
     sensors: Sensors | None = None
 
     def __post_init__(self) -> None:
-        d, q = len(self.columns), self.clusters.n_features
-        shapes = {"center": (d,), "scale": (d,), "components": (d, q), "score_scale": (q,)}
-        for name, expected in shapes.items():
-            part = getattr(self.scaling, name)
-            if part is not None and part.shape != expected:
-                raise ValueError(f"Model.scaling.{name}: expected shape {expected}, got {part.shape}")
-        if self.scaling.components is None and q != d:
-            raise ValueError(f"Model.clusters: expected {d} features, one per column, got {q}")
+        check_scaling(self.scaling, len(self.columns), self.clusters.n_features, "Model")
         if self.sensors is not None:
-            expected = (len(self.sensors.sites), q)
+            expected = (len(self.sensors.sites), self.clusters.n_features)
             if not self.sensors.offsets.shape == self.sensors.gains.shape == expected:
                 raise ValueError(f"Model.sensors: expected offsets and gains of shape {expected}")
 
@@ -113,7 +104,7 @@ class Model:
         own_weights
             Whether the rows, all of one site, first say how much each cluster weighs there.
         site
-            Whose rows these are; needed, and used, only where the model has ``sensors``.
+            Whose rows these are; needed where the model has ``sensors``, and refused where it has none.
 
         Returns
         -------
@@ -124,12 +115,13 @@ class Model:
         DataError
             If the columns are not the model's, or it does not know the site.
         """
-        mismatch = None if columns is None else first_mismatch(self.columns, columns)
-        if mismatch:
-            raise DataError(f"new rows: {mismatch}; the model was made with the columns {list(self.columns)}")
-        if X.ndim != 2 or X.shape[1] != len(self.columns):
-            raise DataError(f"new rows: expected shape (rows, {len(self.columns)}), got {X.shape}")
+        check_rows(X, columns, self.columns)
         rows, clusters = self.scaling.apply(X), self.clusters
+        if self.sensors is None and site is not None:
+            raise DataError(
+                f"new rows: this model is the same for all sites, got site {site!r}; leave it out (own "
+                "weights are fitted to the rows themselves)"
+            )
         if self.sensors is not None:
             rows = self.sensors.remove(rows, site)
         if own_weights:
@@ -139,58 +131,20 @@ class Model:
 
     def save(self, path: Path) -> None:
         """Write the model as a ``.npz`` file; the same model gives the same bytes."""
-        arrays = {
-            "format": np.array(FORMAT),
-            "columns": np.array(self.columns, dtype=np.str_),
-            "center": self.scaling.center,
-            "scale": self.scaling.scale,
-            "weights": self.clusters.weights,
-            "means": self.clusters.means,
-            "covariances": self.clusters.covariances,
-        }
-        for name in _OPTIONAL:
-            value = getattr(self.scaling, name)
-            if value is not None:
-                arrays[name] = value
+        arrays: dict[str, Any] = {item.name: getattr(self.clusters, item.name) for item in fields(Mixture)}
         if self.sensors is not None:
             arrays["sites"] = np.array(self.sensors.sites, dtype=np.str_)
             arrays |= {"offsets": self.sensors.offsets, "gains": self.sensors.gains}
-        np.savez(path, **arrays)  # type: ignore[arg-type]  # the stubs take `allow_pickle` for one of them
+        archive.save(path, self.columns, self.scaling, arrays)
 
 
-def load_model(path: Path) -> Model:
-    """Read a model file.
-
-    Raises
-    ------
-    DataError
-        If the file is not there or is not a model of this format.
-    """
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        if int(arrays["format"]) != FORMAT:
-            raise DataError(
-                f"model {path}: format {arrays['format']}, expected {FORMAT}; use a newer fedcluster"
-            )
-        return Model(
-            tuple(arrays["columns"].tolist()),
-            Scaling(arrays["center"], arrays["scale"], *(arrays.get(name) for name in _OPTIONAL)),
-            Mixture(arrays["weights"], arrays["means"], arrays["covariances"]),
-            _sensors(arrays),
-        )
-    except FileNotFoundError:
-        raise DataError(f"model {path}: no such file; a run leaves model.npz in its folder") from None
-    except DataError:
-        raise
-    except Exception as error:  # NumPy and zipfile have many words for a file that is something else
-        raise DataError(f"model {path}: not a fedcluster model ({error})") from error
-
-
-def _sensors(arrays: Mapping[str, Any]) -> Sensors | None:
+def model_of(columns: tuple[str, ...], scaling: Scaling, arrays: Mapping[str, Any]) -> Model:
+    """Return the model that :meth:`Model.save` wrote."""
+    clusters = Mixture(arrays["weights"], arrays["means"], arrays["covariances"])
     if "sites" not in arrays:
-        return None
-    return Sensors(tuple(arrays["sites"].tolist()), arrays["offsets"], arrays["gains"])
+        return Model(columns, scaling, clusters)
+    sensors = Sensors(tuple(arrays["sites"].tolist()), arrays["offsets"], arrays["gains"])
+    return Model(columns, scaling, clusters, sensors)
 
 
 def cluster_labels(X: FloatArray, clusters: Mixture) -> IntArray:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedcluster_app.results.model import Model
+from fedcluster_app.results.personal import PersonalModels
 
 FINISHED = "finished"
 
@@ -90,7 +91,7 @@ class Outcome:
         Global number of clusters.
     bounds : (int, int) or None
         Least and largest number that was possible, max K_g and sum K_g; None where nothing bounds it.
-    model : Model or None
+    model : Model or PersonalModels, or None
     summaries : Savable or None
         What the sites sent and what became of it, for a later run to start from.
     sites : tuple of SiteResult
@@ -108,7 +109,7 @@ class Outcome:
     status: str
     k_hat: int | None = None
     bounds: tuple[int, int] | None = None
-    model: Model | None = None
+    model: Model | PersonalModels | None = None
     summaries: Savable | None = None
     sites: tuple[SiteResult, ...] = ()
     scores: Mapping[str, float] = field(default_factory=dict)

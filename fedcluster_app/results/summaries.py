@@ -14,11 +14,10 @@ from fedcluster_app.aggregation.micro.cells import MicroClusters
 from fedcluster_app.aggregation.micro.drift import Drift
 from fedcluster_app.aggregation.micro.em import Clusters
 from fedcluster_app.data.scaling import Scaling
-from fedcluster_app.errors import DataError
 from fedcluster_app.mixtures.mixture import Mixture
+from fedcluster_app.results import archive
+from fedcluster_app.results.archive import check_scaling
 
-FORMAT = 1
-_AXES = ("components", "score_scale")
 _DRIFT = ("offsets", "gains", "widths")
 _CELLS = tuple(item.name for item in fields(MicroClusters))
 
@@ -39,6 +38,8 @@ class Summaries:
         The K global clusters, with a row of weights for every name below.
     names : tuple of G str
         Sites that the clusters were made of, in order.
+    seed : int
+        Of the halves of the sites' rows.
     drift : Drift or None
         Offsets and gains of these sites, where such were found.
 
@@ -53,14 +54,16 @@ class Summaries:
     uploads: Mapping[str, MicroClusters]
     clusters: Clusters
     names: tuple[str, ...]
+    seed: int
     counts: Mapping[str, int] = field(default_factory=dict)
     drift: Drift | None = None
 
     def __post_init__(self) -> None:
         found, G = self.clusters, len(self.names)
         d, q, K = len(self.columns), self.scaling.n_features_out, len(found.masses)
-        _check("scaling", self.scaling, {"center": (d,), "scale": (d,)})
-        _check("scaling", self.scaling, {"components": (d, q), "score_scale": (q,)})
+        check_scaling(self.scaling, d, q, "Summaries")
+        if self.seed < 0:
+            raise ValueError(f"expected a seed of 0 or more, got {self.seed}")
         _check("clusters", found, {"weights": (G, K), "means": (K, q), "covariances": (K, q, q)})
         if self.drift is not None:
             _check("drift", self.drift, {"offsets": (G, q), "gains": (G, q), "widths": (G,)})
@@ -87,20 +90,16 @@ class Summaries:
         sites = sorted(self.uploads)
         cells = [self.uploads[name] for name in sites]
         arrays: dict[str, NDArray[Any]] = {
-            "format": np.array(FORMAT),
-            "columns": np.array(self.columns, dtype=np.str_),
             "sites": np.array(sites, dtype=np.str_),
             "cells": np.array([len(part.counts) for part in cells], dtype=np.int64),
             "counted": np.array([self.counts.get(name, 0) for name in sites], dtype=np.int64),
             "names": np.array(self.names, dtype=np.str_),
+            "seed": np.array(self.seed, dtype=np.int64),
         }
         arrays |= {f"cell_{name}": np.concatenate([getattr(part, name) for part in cells]) for name in _CELLS}
         arrays |= {f"cluster_{item.name}": getattr(self.clusters, item.name) for item in fields(Clusters)}
-        arrays |= {"center": self.scaling.center, "scale": self.scaling.scale}
-        optional = {name: getattr(self.scaling, name) for name in _AXES}
-        optional |= {name: getattr(self.drift, name) for name in _DRIFT if self.drift is not None}
-        arrays |= {name: part for name, part in optional.items() if part is not None}
-        np.savez(path, **arrays)  # type: ignore[arg-type]  # the stubs take `allow_pickle` for one of them
+        arrays |= {name: getattr(self.drift, name) for name in _DRIFT if self.drift is not None}
+        archive.save(path, self.columns, self.scaling, arrays)
 
 
 def load_summaries(path: Path) -> Summaries:
@@ -111,25 +110,11 @@ def load_summaries(path: Path) -> Summaries:
     DataError
         If the file is not there or is not of this format.
     """
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays: dict[str, Any] = {name: archive[name] for name in archive.files}
-        if int(arrays["format"]) != FORMAT:
-            raise DataError(
-                f"summaries {path}: format {arrays['format']}, expected {FORMAT}; use a newer fedcluster"
-            )
-        return _summaries(arrays)
-    except FileNotFoundError:
-        raise DataError(
-            f"summaries {path}: no such file; method='microcluster' leaves summaries.npz in its run folder"
-        ) from None
-    except DataError:
-        raise
-    except Exception as error:  # NumPy and zipfile have many words for a file that is something else
-        raise DataError(f"summaries {path}: not the summaries of a fedcluster run ({error})") from error
+    missing = "method='microcluster' leaves summaries.npz in its run folder"
+    return archive.load(path, "summaries", missing, _summaries)
 
 
-def _summaries(arrays: Mapping[str, Any]) -> Summaries:
+def _summaries(columns: tuple[str, ...], scaling: Scaling, arrays: Mapping[str, Any]) -> Summaries:
     sites, sizes = arrays["sites"].tolist(), arrays["cells"]
     ends = np.cumsum(sizes)
     if len(set(sites)) < len(sites):
@@ -143,12 +128,13 @@ def _summaries(arrays: Mapping[str, Any]) -> Summaries:
     }
     counted = zip(sites, arrays["counted"].tolist(), strict=True)
     return Summaries(
-        columns=tuple(arrays["columns"].tolist()),
-        scaling=Scaling(arrays["center"], arrays["scale"], *(arrays.get(name) for name in _AXES)),
+        columns=columns,
+        scaling=scaling,
         uploads=uploads,
         counts={site: count for site, count in counted if count},
         clusters=Clusters(**{item.name: arrays[f"cluster_{item.name}"] for item in fields(Clusters)}),
         names=tuple(arrays["names"].tolist()),
+        seed=int(arrays["seed"]),
         drift=Drift(True, *(arrays[name] for name in _DRIFT)) if _DRIFT[0] in arrays else None,
     )
 

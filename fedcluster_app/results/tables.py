@@ -12,17 +12,27 @@ _LABEL_FREE = {
     "simplified_silhouette": "simplified silhouette (-1 to 1, high is good)",
     "calinski_harabasz": "Calinski-Harabasz (high is good)",
     "davies_bouldin": "Davies-Bouldin (low is good)",
+    "held_out_log_likelihood": "log-likelihood of a row held out, mean (high is good)",
+}
+# What an exchange's figures are called, their format and width, with a global model and with personal ones.
+_GLOBAL = {"k_hat": ("K̂", ".0f", 4), "movement": ("moved", ".4f", 7)}
+_PERSONAL = {
+    "alpha": ("alpha", "g", 4),
+    "held_out": ("held-out LL", ".3f", 8),
+    "disagreement": ("disagreement", ".4g", 8),
+    "mapping": ("mapping", ".3g", 7),
 }
 
 
 def exchange_line(record: ExchangeRecord) -> str:
     """Return what matters of an exchange on one line, failures named on lines of their own."""
-    k_hat = record.figures.get("k_hat")
-    movement = record.figures.get("movement")
+    shown = _PERSONAL if "alpha" in record.figures else _GLOBAL
     parts = [
         f"{record.phase:<9}",
-        f"K̂ {'-' if k_hat is None else format(k_hat, '.0f'):>4}",
-        f"moved {'-' if movement is None else format(movement, '.4f'):>7}",
+        *(
+            f"{title} {format(record.figures[name], form) if name in record.figures else '-':>{width}}"
+            for name, (title, form, width) in shown.items()
+        ),
         f"sites: {len(record.answered)} answered, {len(record.late)} late, {len(record.failed)} failed",
         f"{size(record.bytes_down)} down, {size(record.bytes_up)} up",
     ]
@@ -67,6 +77,8 @@ def report(outcome: Outcome) -> str:
             )
             if f"{prefix}ari" in found
         ]
+    if "center_error" in outcome.scores:
+        lines.append(f"  mean distance of matched centres: {_text(outcome.scores['center_error'])}")
     lines += [f"warning: {warning}" for warning in outcome.warnings]
     lines.append(f"status: {outcome.status}")
     return "\n".join(lines)
@@ -77,9 +89,11 @@ def site_table(outcome: Outcome) -> str:
     keys = {
         "cells": "cells",
         "k_g": "K_g",
+        "k_eff": "K_eff",
         "k_counted": "counted",
         "chosen": "chosen",
         "held_out_silhouette": "held-out sil.",
+        "held_out_log_likelihood": "held-out LL",
         "simplified_silhouette": "simplified sil.",
     }
     shown = {key: title for key, title in keys.items() if any(key in site.details for site in outcome.sites)}

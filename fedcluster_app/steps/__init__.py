@@ -7,7 +7,7 @@ from typing import Any
 
 from fedcluster_app import messages
 from fedcluster_app.site import Site
-from fedcluster_app.steps import fedgem, hello, labels, microcluster
+from fedcluster_app.steps import fedgem, gtvmin, hello, labels, microcluster
 
 Step = Callable[[Site, Any], Any]
 
@@ -18,5 +18,7 @@ STEPS: dict[type, Step] = {
     messages.AskFedGEMEnd: fedgem.end,
     messages.AskMicroClusters: microcluster.cells,
     messages.AskMicroRound: microcluster.refine,
+    messages.AskGTVStart: gtvmin.start,
+    messages.AskGTVRound: gtvmin.advance,
     messages.AskLabels: labels.answer,
 }

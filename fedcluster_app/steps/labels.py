@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from fedcluster_app.data.scaling import symmetric_matrix
 from fedcluster_app.messages import AskLabels, Labelled
 from fedcluster_app.metrics.additive import score_sums
 from fedcluster_app.metrics.agreement import contingency_table
+from fedcluster_app.metrics.mixtures import center_error
 from fedcluster_app.mixtures.densities import log_densities
 from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.mixtures.types import FloatArray, IntArray
@@ -25,9 +27,9 @@ def answer(site: Site, ask: AskLabels) -> Labelled:
     X = aligned(site.rows(ask.scaling), ask.offset, ask.gain)
     clusters = _clusters(X, ask)
     found = cluster_labels(X, clusters)
-    write_labels(site.labels_path, found)
+    write_labels(site.labels_path, found if ask.names is None else ask.names[found])
     if len(X) < site.min_count:
-        return Labelled(None, None, None, None, (), None, None)
+        return Labelled(None, None, None, None, math.nan, (), None, None)
 
     sums = score_sums(X, found, ask.means)
     large = disclosure.large_enough(sums.rows, site.min_count)
@@ -40,6 +42,7 @@ def answer(site: Site, ask: AskLabels) -> Labelled:
         within=np.where(large, sums.within, 0.0),
         distances=np.where(large, sums.distance, 0.0),
         silhouettes=np.where(large, sums.silhouette, 0.0),
+        center_error=_center_error(site, X, clusters),
         class_names=names,
         contingency=table,
         own_contingency=own_table,
@@ -61,6 +64,15 @@ def _part(clusters: Mixture, members: IntArray) -> Mixture:
     """Return the mixture of some clusters, weights renormalised."""
     weights = clusters.weights[members]
     return Mixture(weights / weights.sum(), clusters.means[members], clusters.covariances[members])
+
+
+def _center_error(site: Site, X: FloatArray, clusters: Mixture) -> float:
+    labels = site.table.labels
+    if labels is None:
+        return math.nan
+    return center_error(
+        clusters.means, np.stack([X[labels == value].mean(axis=0) for value in np.unique(labels)])
+    )
 
 
 def _class_counts(

@@ -19,6 +19,7 @@ from fedcluster_app.mixtures.types import IntArray
 from fedcluster_app.site import Site
 from fedcluster_app.steps.count import count
 from fedcluster_app.steps.rows import aligned, contributed
+from fedcluster_app.streams import stream
 
 
 def cells(site: Site, ask: AskMicroClusters) -> MicroClustersSent:
@@ -26,7 +27,7 @@ def cells(site: Site, ask: AskMicroClusters) -> MicroClustersSent:
     X, micro = contributed(site, ask), site.config.micro
     made = micro_clusters(
         X,
-        _halves(site, len(X)),
+        _halves(site, ask.seed, len(X)),
         site.rng("micro"),
         min_rows=site.min_count,
         rows_per_cell=micro.cell_rows,
@@ -50,11 +51,11 @@ def refine(site: Site, ask: AskMicroRound) -> MicroSums:
     kept = site.memory.load(MicroMemory)
     weights = ask.weights if kept is None else kept.weights
     enough = partial(disclosure.large_enough, min_count=site.min_count)
-    sums, weights = site_sums(X, _halves(site, len(X)), sets, weights, enough)
+    sums, weights = site_sums(X, _halves(site, ask.seed, len(X)), sets, weights, enough)
     site.memory.save(MicroMemory(weights))
     return MicroSums(sums.mass, sums.first, lower_triangle(sums.second), sums.log_likelihood, sums.held_out)
 
 
-def _halves(site: Site, n: int) -> IntArray:
-    """Return the half of every row, the same for every question of a run."""
-    return halve(n, site.rng("halves"), min_rows=site.min_count)
+def _halves(site: Site, seed: int, n: int) -> IntArray:
+    """Return the half of every row, the same for every question and in every run that has these summaries."""
+    return halve(n, stream(seed, site.name, "halves"), min_rows=site.min_count)

@@ -12,29 +12,36 @@ score is a line of a file; a command that is given the file again makes only the
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from fedcluster_app.config import Scalar, parse_run_config
+from fedcluster_app.config import parse_run_config
 from fedcluster_app.data.scaling import Scaling, agree_scaling, table_moments
 from fedcluster_app.metrics.agreement import adjusted_rand_index, contingency_table, normalized_mutual_info
 from fedcluster_app.mixtures.densities import log_densities
 from fedcluster_app.mixtures.types import FloatArray, IntArray
 from fedcluster_app.mixtures.weights import site_weights
-from fedcluster_app.results.model import cluster_labels
+from fedcluster_app.results.model import Model, cluster_labels
 from fedcluster_app.steps.rows import aligned
 from simulations.experiments.scores import Score, summaries, tables
 from simulations.experiments.sets import SETS, Dealt
-from simulations.experiments.trials import Trial, own_labels, run_all, run_on_train, sets_at_hand
+from simulations.experiments.trials import (
+    Trial,
+    own_labels,
+    parse_settings,
+    read,
+    resumed,
+    run_on_train,
+    sets_at_hand,
+)
 from simulations.federation import LocalRun
 from strategies.fedgem import FedGEMRun
 from strategies.microcluster_results import site_models
@@ -111,7 +118,7 @@ def _agreed(trial: Trial, X: FloatArray) -> Scaling:
 def _fedgem_labels(dealt: Dealt, run: LocalRun) -> tuple[IntArray, IntArray]:
     """Return the nearest of all clusters, and of the site's own, for the held-out rows of all sites."""
     model, state = run.outcome.model, run.strategy.state
-    assert model is not None
+    assert isinstance(model, Model)
     assert isinstance(state, FedGEMRun)
     assert state.final is not None
     near = [model.predict(dealt.X[rows]) for rows in dealt.test.values()]
@@ -126,7 +133,7 @@ def _fedgem_labels(dealt: Dealt, run: LocalRun) -> tuple[IntArray, IntArray]:
 def _micro_labels(dealt: Dealt, run: LocalRun) -> IntArray:
     """Return labels of the held-out rows as every site gives them; weights are fitted to train rows alone."""
     model, state = run.outcome.model, run.strategy.state
-    assert model is not None
+    assert isinstance(model, Model)
     assert isinstance(state, MicroRun)
     assert state.assembly is not None
     found, sites = [], site_models(state, state.assembly)
@@ -157,12 +164,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, help="file with a line for every score, made or continued")
     parser.add_argument("--read", type=Path, nargs="*", help="such files, instead of running")
     args = parser.parse_args(arguments)
-    scores = list({score.key: score for file in args.read or () for score in read(file)}.values())
+    scores = list({score.key: score for file in args.read or () for score in read(file, Score)}.values())
     if args.read is None:
         names, methods = sets_at_hand(parser, args.sets, args.data), args.methods.split(",")
         if unknown := [method for method in methods if method not in (*FEDERATED, *CENTRAL)]:
             parser.error(f"no method {', '.join(unknown)}; choose from {', '.join((*FEDERATED, *CENTRAL))}")
-        settings = _settings(args.settings)
+        settings = parse_settings(args.settings)
         trials = [
             Trial(name, args.data, regime, method, seed, settings if method == OURS else {})
             for name in names
@@ -170,37 +177,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for method in methods
             for seed in range(args.seeds)
         ]
-        scores = _resumed(trials, args.jobs, args.json)
+        keyed = {(trial.name, trial.regime, label(trial), trial.seed): trial for trial in trials}
+        scores = resumed(run_trial, keyed, args.jobs, args.json, Score)
     print(f"{tables(scores)}\n\n{summaries(scores, OURS)}")
-
-
-def _settings(given: str) -> dict[str, Scalar]:
-    """Read key=value,... where a value that can be a number is one, as in Flower's run config."""
-    settings: dict[str, Scalar] = {}
-    for key, _, value in (pair.partition("=") for pair in given.split(",") if pair):
-        try:
-            settings[key] = json.loads(value)
-        except ValueError:
-            settings[key] = value
-    return settings
-
-
-def _resumed(trials: Sequence[Trial], jobs: int, file: Path | None) -> list[Score]:
-    """Return the scores of trials; those that are in the file are read, the others are added to it."""
-    made = {score.key: score for score in (read(file) if file and file.exists() else ())}
-    keys = [(trial.name, trial.regime, label(trial), trial.seed) for trial in trials]
-    left = [trial for trial, key in zip(trials, keys, strict=True) if key not in made]
-    for score in run_all(run_trial, left, jobs):
-        made[score.key] = score
-        if file:
-            with file.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(asdict(score)) + "\n")
-    return [made[key] for key in keys]
-
-
-def read(file: Path) -> list[Score]:
-    """Read the scores of a file."""
-    return [Score(**json.loads(line)) for line in file.read_text("utf-8").splitlines()]
 
 
 if __name__ == "__main__":

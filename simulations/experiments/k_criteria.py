@@ -202,7 +202,7 @@ def _central(*rules: Rule) -> Rule:
 
 def _central_of_range(found: Figures) -> int:
     """Return the K whose labels are most like those of all K that the held-out rows cannot tell apart."""
-    low, high = votes(found).tied
+    low, high = votes(found).tied(found.held_out.shape[1])
     inside = np.flatnonzero((found.k >= low) & (found.k <= high))
     return int(found.k[inside[np.argmax(found.alike[np.ix_(inside, inside)].mean(axis=1))]])
 
@@ -222,7 +222,7 @@ def _evident_certain(found: Figures) -> int:
 RULES: dict[str, Rule] = {
     "geometric": _product("geometric"),
     "median": _product("median"),
-    "fewest": _vote("fewest"),
+    "fewest": lambda found: votes(found).careful(found.held_out.shape[1]),
     "bic": BIC,
     "hold": HOLD,
     "hold_1se": ONE_ERROR,

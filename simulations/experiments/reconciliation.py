@@ -21,6 +21,7 @@ import numpy as np
 
 from fedcluster_app.config import Scalar
 from fedcluster_app.metrics.agreement import adjusted_rand_index, contingency_table, normalized_mutual_info
+from fedcluster_app.results.model import Model
 from fedcluster_app.results.tables import aligned
 from simulations.experiments.sets import SETS, Dealt
 from simulations.experiments.trials import Trial, own_labels, run_all, run_on_train, sets_at_hand
@@ -72,7 +73,7 @@ def run_trial(trial: Trial) -> Score:
 
 def _score(trial: Trial, dealt: Dealt, run: LocalRun) -> Score:
     model, state = run.outcome.model, run.strategy.state
-    assert model is not None
+    assert isinstance(model, Model)
     assert isinstance(state, FedGEMRun)
     assert state.final is not None
     truth = [dealt.y[rows] for rows in dealt.test.values()]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -88,6 +89,48 @@ def run_all(run: Callable[[S], T], items: Sequence[S], jobs: int) -> Iterator[T]
     # Spawned: a fork would copy the libraries' threads half way.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         yield from pool.map(run, items)
+
+
+def resumed(
+    run: Callable[[S], Any], trials: Mapping[Any, S], jobs: int, file: Path | None, kind: Callable[..., Any]
+) -> list[Any]:
+    """Return the scores of trials in order: those in the file are read, the others are made and added to it.
+
+    Parameters
+    ----------
+    run
+        Makes a trial's score, a dataclass with the trial's ``key``.
+    trials : mapping of key to trial
+    jobs
+        Processes.
+    file
+        With a line for every score.
+    kind
+        The class of the scores.
+    """
+    made = {one.key: one for one in (read(file, kind) if file and file.exists() else ())}
+    for one in run_all(run, [trial for key, trial in trials.items() if key not in made], jobs):
+        made[one.key] = one
+        if file:
+            with file.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(asdict(one)) + "\n")
+    return [made[key] for key in trials]
+
+
+def read(file: Path, kind: Callable[..., T]) -> list[T]:
+    """Read the scores of a file."""
+    return [kind(**json.loads(line)) for line in file.read_text("utf-8").splitlines()]
+
+
+def parse_settings(given: str) -> dict[str, Scalar]:
+    """Read key=value,... where a value that can be a number is one, as in Flower's run config."""
+    settings: dict[str, Scalar] = {}
+    for key, _, value in (pair.partition("=") for pair in given.split(",") if pair):
+        try:
+            settings[key] = json.loads(value)
+        except ValueError:
+            settings[key] = value
+    return settings
 
 
 def interval(differences: FloatArray, draws: int = 4000) -> tuple[float, float]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +48,35 @@ def crash(question: Message, answer: Message) -> Message:
     raise MemoryError("out of memory")
 
 
-def changed(field: str, change: Callable[[NDArray[Any]], Any]) -> Callable[[Message, Message], Message]:
+def from_round(number: int, fault: Callable[[Message, Message], Message | None], *nodes: int) -> Any:
+    """Let a fault come over some nodes' answers in a round of federated EM and in all later ones."""
+    asked: Counter[int] = Counter()
+
+    def tamper(node: int, question: Message, answer: Message) -> Message | None:
+        if from_records(question.content).kind != KINDS["round"]:
+            return answer
+        asked[node] += 1
+        return fault(question, answer) if node in nodes and asked[node] >= number else answer
+
+    return tamper
+
+
+def changed(field: str, change: Callable[[Any], Any]) -> Callable[[Message, Message], Message]:
+    """Change an array or a scalar of an answer."""
+
     def fault(question: Message, answer: Message) -> Message:
         payload = from_records(answer.content)
-        payload.arrays[field] = change(payload.arrays[field].copy())
-        return Message(to_records(Payload(payload.arrays, payload.scalars)), reply_to=question)
+        arrays, scalars = dict(payload.arrays), dict(payload.scalars)
+        part: dict[str, Any] = arrays if field in arrays else scalars
+        part[field] = change(copy(part[field]))
+        return Message(to_records(Payload(arrays, scalars)), reply_to=question)
 
     return fault
+
+
+def nobody_failed(one: LocalRun) -> bool:
+    """Whether every site answered every question with something that can be used."""
+    return not any(record.failed or record.late for record in one.trace)
 
 
 def phases(one: LocalRun) -> list[str]:

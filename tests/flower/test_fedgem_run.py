@@ -21,7 +21,7 @@ from fedcluster_app.data.virtual import virtual_table
 from fedcluster_app.errors import ConfigError, RunError
 from fedcluster_app.messages import AskLabels
 from fedcluster_app.results.folder import RunFolder
-from fedcluster_app.results.model import load_model
+from fedcluster_app.results.load import load_model
 from fedcluster_app.results.outcome import FINISHED
 from fedcluster_app.results.tables import plain
 from fedcluster_app.server_app import conduct
@@ -234,8 +234,8 @@ def test_every_start_finishes(init: str, tmp_path: Path) -> None:
 
 
 def test_a_start_that_the_method_does_not_take_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"takes init = kmeans \| kmeans\+\+ \| asm-means, got 'asm-count'"):
-        run(3, init="asm-count")
+    with pytest.raises(ConfigError, match=r"takes init = kmeans \| kmeans\+\+ \| asm-means, got 'asm'"):
+        run(3, init="asm")
 
 
 def test_a_fixed_radius_cuts_the_path_there() -> None:

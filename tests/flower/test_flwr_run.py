@@ -19,7 +19,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedcluster_app.config import parse_run_config
-from fedcluster_app.results.model import load_model
+from fedcluster_app.results.load import load_model
 from simulations.federation import run_locally
 
 pytestmark = [

@@ -8,13 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from micro_runs import Blobs, ReadClusters, Sites, at, phases, run, silent
+from flwr.app import Message
+from micro_runs import Blobs, ReadClusters, Sites, at, nobody_failed, phases, run, silent
 
 from fedcluster_app.config import as_run_config, parse_run_config
 from fedcluster_app.errors import DataError, RunError
-from fedcluster_app.results.model import load_model
+from fedcluster_app.messages import AskMicroRound, MicroSums
+from fedcluster_app.results.load import load_model
 from fedcluster_app.results.summaries import load_summaries
 from fedcluster_app.server_app import conduct
+from fedcluster_app.transport import from_records
+from fedcluster_app.wire import decode
 from simulations.federation import LocalGrid
 
 # --- sensors that differ
@@ -31,7 +35,10 @@ def test_offsets_of_sites_are_taken_out(shifted: list[dict[str, Any]], clusters_
     found = run(shifted, site_offsets="auto", site_gains="auto", refine_rounds=2)
     assert found.outcome.k_hat == 3
     assert found.outcome.details["drift"]["on"]
-    assert not [w for w in found.outcome.warnings if "its sums were not used" in w]
+    assert nobody_failed(found)
+    (said,) = [words for words in found.outcome.words if words.startswith("offsets")][:-1]
+    assert said.startswith("offsets of sites: on (BIC better by ")
+    assert not [words for words in found.outcome.words if "cannot be told" in words]
     labels = [clusters_in(node["labels-path"]) for node in shifted]
     assert all(np.array_equal(one, labels[0]) for one in labels)  # cluster 2 is cluster 2 everywhere
     assert [site.details["offset_in_widths"] > 1 for site in found.outcome.sites].count(True) >= 4
@@ -59,6 +66,26 @@ def test_a_later_site_finds_its_offset(
     found = run(shifted, summaries=f"{folder}/summaries.npz", assembly="keep")
     np.testing.assert_array_equal(clusters_in(shifted[4]["labels-path"]), before)
     assert found.strategy.state.assembly.drift.offsets.shape[0] == 5
+    # Site e is set apart by more than ten times the width of a cluster.
+    assert found.outcome.sites[4].details["offset_in_widths"] > 10
+    first = json.loads((tmp_path / "drifted" / "summary.json").read_text())["sites"]
+    # Rounds have changed the width of clusters a little since the offsets of the others were told.
+    for old, kept in zip(first, found.outcome.sites, strict=False):
+        assert kept.details["offset_in_widths"] == pytest.approx(old["offset_in_widths"], rel=0.1)
+
+
+def test_people_are_told_where_a_later_run_does_not_take_offsets_out(
+    shifted: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "drifted")
+    config = parse_run_config({"method": "microcluster", "site-offsets": "auto", "output-dir": folder})
+    conduct(LocalGrid(shifted[:3], as_run_config(config)), config, 1)
+    stored = f"{folder}/summaries.npz"
+    told = "the earlier run took offsets of sites out, this one does not"
+    assert [said for said in run(shifted[:3], summaries=stored).outcome.warnings if told in said]
+    again = run(shifted[:3], summaries=stored, site_offsets="auto").outcome
+    assert again.details["drift"]["on"]
+    assert not [said for said in again.warnings if told in said]
 
 
 # --- sites that come later
@@ -107,6 +134,30 @@ def test_clusters_may_be_kept_as_they_were(
     assert "k_path" not in found.outcome.details
 
 
+def test_kept_clusters_label_the_rows_of_old_sites_as_before(
+    csv_sites: Sites, tmp_path: Path, clusters_in: ReadClusters
+) -> None:
+    # The clusters overlap, so that labels go by the weights: each site has one cluster in the main.
+    rng = np.random.default_rng(3)
+    mixed = {"a": (500, 60), "b": (60, 500), "c": (400, 100), "later": (250, 250)}
+    tables = {
+        name: np.concatenate([rng.normal(2.5 * j, 1.0, (n, 2)) for j, n in enumerate(sizes)])
+        for name, sizes in mixed.items()
+    }
+    nodes = csv_sites(tables)
+    config = parse_run_config({"method": "microcluster", "output-dir": str(tmp_path / "before")})
+    conduct(LocalGrid(nodes[:3], as_run_config(config)), config, 1)
+    before = [clusters_in(node["labels-path"]) for node in nodes[:3]]
+    assert [len(set(labels)) for labels in before] == [2, 2, 2]
+    found = run(nodes, summaries=str(tmp_path / "before" / "summaries.npz"), assembly="keep")
+    for node, labels in zip(nodes, before, strict=False):
+        np.testing.assert_array_equal(clusters_in(node["labels-path"]), labels)
+    # Weights are the sites' own: by those of all they would not be.
+    assert found.outcome.model is not None
+    rows = tables["a"]
+    assert (found.outcome.model.predict(rows) != before[0]).any()
+
+
 def test_nothing_is_asked_where_all_is_known(earlier: Path, three_sites: list[dict[str, Any]]) -> None:
     found = run(three_sites[:2], summaries=str(earlier / "summaries.npz"))
     assert phases(found) == ["hello", "labels"]
@@ -122,6 +173,39 @@ def test_summaries_of_other_columns_are_refused(earlier: Path, csv_sites: Sites,
 def test_summaries_that_are_none_are_refused(three_sites: list[dict[str, Any]], tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         run(three_sites, summaries=str(tmp_path / "none.npz"))
+
+
+def test_a_later_run_with_another_seed_goes_by_the_halves_of_the_first(
+    three_sites: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    config = parse_run_config({"seed": 5, "output-dir": str(tmp_path / "first")})
+    conduct(LocalGrid(three_sites[:2], as_run_config(config)), config, 1)
+    asked: list[tuple[AskMicroRound, MicroSums]] = []
+
+    def listen(node: int, question: Message, answer: Message) -> Message:
+        payload = from_records(question.content)
+        if node == 1 and payload.kind == "ask.micro.round":
+            heard = decode(from_records(answer.content), MicroSums, sender="b")
+            asked.append((decode(payload, AskMicroRound, sender="server"), heard))
+        return answer
+
+    found = run(
+        three_sites, seed=6, summaries=f"{tmp_path}/first/summaries.npz", refined_votes="on", tamper=listen
+    )
+    assert nobody_failed(found)
+    assert load_summaries(tmp_path / "first" / "summaries.npz").seed == 5
+    assert found.outcome.summaries is not None
+    assert found.outcome.summaries.seed == 5
+    sent = found.outcome.summaries.uploads["b"]
+    for ask, sums in asked:
+        for half in (0, 1):
+            # The one cluster of a set that is fitted to a half has the mean of the half's rows.
+            (number,) = [s for s in np.flatnonzero(ask.rows == half) if (ask.members == s).sum() == 1]
+            (cluster,) = np.flatnonzero(ask.members == number)
+            mean = ask.means[cluster] + sums.first[cluster] / sums.mass[cluster]
+            of_half = sent.halves == half
+            expected = np.average(sent.means[of_half], axis=0, weights=sent.counts[of_half])
+            np.testing.assert_allclose(mean, expected, atol=1e-9)
 
 
 # --- rounds without some of the sites

@@ -394,7 +394,7 @@ def test_most_sites_decide_on_the_columns() -> None:
     assert status_of(strategy) == {
         "ann": "ok",
         "bo": "ok",
-        "cy": "set aside: column 2 is 'z', expected 'y', as at most sites",
+        "cy": "set aside: column 2 is 'z', expected 'y' (expected is what most sites have)",
     }
 
 

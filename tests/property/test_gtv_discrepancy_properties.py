@@ -63,6 +63,21 @@ def test_kl_draws_the_same_rows_whatever_the_numbering(seed: int) -> None:
 
 @given(seed=seeds)
 @FAST
+def test_kl_draws_the_same_rows_where_weights_and_means_tie(seed: int) -> None:
+    p, _, rng = pair(seed)
+    k, d = p.means.shape
+    tied = Blocks(np.full(k, 1 / k), np.zeros((k, d)), p.covariances)
+    one, two = (kl.draw([t], [np.random.default_rng(1)], 20)[0] for t in (tied, relabelled(tied, rng)))
+    np.testing.assert_array_equal(one, two)
+    # Shares that differ by rounding alone leave the order of the components, and so the rows, as they are.
+    even = Blocks(tied.weights, p.means, p.covariances)
+    nudged = Blocks(even.weights * (1 + 1e-15 * rng.choice([-1, 1], size=k)), p.means, p.covariances)
+    one, two = (kl.draw([t], [np.random.default_rng(1)], 20)[0] for t in (even, nudged))
+    np.testing.assert_allclose(one, two, atol=1e-12)
+
+
+@given(seed=seeds)
+@FAST
 def test_mmd_is_bounded_and_splitting_a_component_changes_nothing(seed: int) -> None:
     p, q, _ = pair(seed)
     value = mmd.discrepancy(p, q)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -82,16 +83,41 @@ def test_relabelling_commutes_with_the_projection(seed: int, scale: float) -> No
 
 @given(seed=seeds)
 @FAST
-def test_feasible_points_keep_their_bits_and_the_certificate_never_lies(seed: int) -> None:
+def test_feasible_points_keep_their_bits(seed: int) -> None:
     theta, rng = anywhere(seed, 1.0)
     inside = feasible(theta, rng)
-    symmetric = 0.5 * (inside.covariances + inside.covariances.transpose(0, 2, 1))
     np.testing.assert_array_equal(project_means(inside.means, BOUNDS.mean_radius), inside.means)
-    if certified(symmetric, 0.5, 2.0):
-        values = np.linalg.eigvalsh(symmetric)
-        assert values.min() >= 0.5 - 1e-12
-        assert values.max() <= 2.0 + 1e-12
-        np.testing.assert_array_equal(project_covariances(symmetric, 0.5, 2.0), symmetric)
+    symmetric = rotated(rng, rng.uniform(0.55, 1.9, size=theta.means.shape))
+    np.testing.assert_array_equal(project_covariances(symmetric, 0.5, 2.0), symmetric)
+
+
+@given(seed=seeds, outside=st.sampled_from([0.499, 2.01]))
+@FAST
+def test_the_certificate_is_given_to_what_it_can_see_and_never_lies(seed: int, outside: float) -> None:
+    rng = np.random.default_rng(seed)
+    k, d = rng.integers(1, 8), rng.integers(1, 4)
+    values = rng.uniform(0.55, 2 / d, size=(k, d))
+    assert certified(rotated(rng, values), 0.5, 2.0)
+    values[rng.integers(k), rng.integers(d)] = outside
+    assert not certified(rotated(rng, values), 0.5, 2.0)
+
+
+def rotated(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
+    """Symmetric matrices (k, d, d) with given eigenvalues (k, d)."""
+    k, d = values.shape
+    basis = np.linalg.qr(rng.normal(size=(k, d, d)))[0]
+    S = (basis * values[:, None]) @ basis.transpose(0, 2, 1)
+    return 0.5 * (S + S.transpose(0, 2, 1))
+
+
+@given(seed=seeds, far=st.sampled_from([1e6, 1e12, 1e200]))
+@FAST
+def test_huge_weights_keep_the_sum(seed: int, far: float) -> None:
+    rng = np.random.default_rng(seed)
+    v = far * rng.normal(size=rng.integers(1, 8))
+    p = project_weights(v, 0.02)
+    assert p.sum() == pytest.approx(1.0, abs=1e-12)
+    assert p[v.argmax()] == pytest.approx(1 - 0.02 * (len(v) - 1), rel=1e-3)
 
 
 @given(seed=seeds, scale=scales)

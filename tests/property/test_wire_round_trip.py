@@ -10,12 +10,14 @@ from hypothesis.extra import numpy as hnp
 
 import fedcluster_app.messages as declared
 from fedcluster_app.errors import WireError
+from fedcluster_app.messages.gtvmin import stacked
+from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.packing import flatten, listed, read_array, unflatten, unlisted
 from fedcluster_app.transport import from_records, to_records
 from fedcluster_app.wire import LARGEST, LAYOUTS, ArraySpec, Payload, ScalarSpec, decode, encode
 
 # Other tests may have declared messages of their own.
-KINDS = {name: kind for name, (kind, _) in LAYOUTS.items() if kind.__module__ == declared.__name__}
+KINDS = {name: kind for name, (kind, _) in LAYOUTS.items() if kind.__module__.startswith(declared.__name__)}
 every_kind = pytest.mark.parametrize("name", KINDS)
 
 
@@ -43,6 +45,17 @@ def arrays(spec: ArraySpec, sizes: dict[str, int]) -> st.SearchStrategy[Any]:
 
 
 @st.composite
+def mixtures(draw: st.DrawFn, features: int) -> Mixture:
+    """A mixture of full covariances."""
+    k, number = draw(st.integers(1, 3)), st.floats(-1e3, 1e3)
+    weights = draw(hnp.arrays(np.float64, k, elements=st.floats(0.1, 1.0)))
+    roots = draw(hnp.arrays(np.float64, (k, features, features), elements=number))
+    covariances = roots @ roots.transpose(0, 2, 1) + 1e3 * np.eye(features)
+    means = draw(hnp.arrays(np.float64, (k, features), elements=number))
+    return Mixture(weights / weights.sum(), means, covariances)
+
+
+@st.composite
 def messages(draw: st.DrawFn, name: str) -> Any:
     """A message of any content that its layout allows."""
     kind, layout = LAYOUTS[name]
@@ -57,6 +70,13 @@ def messages(draw: st.DrawFn, name: str) -> Any:
         field: draw(arrays(spec, sizes) if isinstance(spec, ArraySpec) else scalars(spec, sizes.get("c", 2)))
         for field, spec in layout.fields.items()
     }
+    if hasattr(kind, "mixtures"):
+        edges = sizes.get("e", 0)
+        count = (1 + edges) * sizes.get("p", draw(st.integers(1, 3)))
+        values |= stacked([draw(mixtures(2)) for _ in range(count)])
+        if edges:
+            values["neighbours"] = tuple(f"site {number}" for number in range(edges))
+        return kind(**values)
     optional = [f for f, spec in layout.fields.items() if isinstance(spec, ArraySpec) and spec.optional]
     absent = draw(st.sets(st.sampled_from(optional))) if optional else ()
     try:

@@ -168,7 +168,6 @@ def test_one_cluster_is_the_moments_of_all_rows():
     cells = _random_cells(5)
     found = fit(cells, from_partition(cells, np.zeros(cells.n_cells, dtype=int), BARE), BARE)
     np.testing.assert_allclose(found.clusters.covariances[0], cells.total_covariance(), rtol=1e-9)
-    assert found.status == "converged"
 
 
 def test_a_cluster_without_rows_stays_where_it_was():
@@ -203,5 +202,4 @@ def test_steps_stop_at_their_number_or_when_nothing_moves():
     assert not done(state)
     state = step(state, cells, shrinkage)
     assert done(state, max_iter=1)
-    assert finish(state, tol=0.0).status == "max_iter"
-    assert finish(state, tol=1e9).status == "converged"
+    assert finish(state).log_likelihood == state.trace[-1]

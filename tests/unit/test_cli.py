@@ -120,7 +120,7 @@ def test_files_that_are_not_there(model: Path, tmp_path: Path, capsys: pytest.Ca
     )
     model.write_bytes(b"")
     assert predict(model, data) == 1
-    assert "not a fedcluster model" in capsys.readouterr().err
+    assert "not the model of a fedcluster run" in capsys.readouterr().err
 
 
 def test_an_output_that_cannot_be_written(

@@ -135,6 +135,7 @@ def ask_labels(centers: np.ndarray, own: list[int] | None = None) -> AskLabels:
         gain=None,
         fit_weights=False,
         own_labels=members,
+        names=None,
     )
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from fedcluster_app.metrics.agreement import adjusted_rand_index, contingency_table
 from simulations.experiments import comparison, sets
-from simulations.experiments.comparison import CENTRAL, FEDERATED, main, read, run_trial
+from simulations.experiments.comparison import CENTRAL, FEDERATED, main, run_trial
 from simulations.experiments.scores import Score, summaries, tables
 from simulations.experiments.sets import LabelledSet, deal
-from simulations.experiments.trials import Trial, interval, run_on_train
+from simulations.experiments.trials import Trial, interval, read, run_on_train
 
 
 @pytest.fixture(autouse=True)
@@ -61,12 +61,12 @@ def test_a_command_goes_on_where_it_was(tmp_path, capsys, monkeypatch):
     printed = capsys.readouterr().out
     assert "microcluster refine-rounds=1 k-rule=bic" in printed
     assert [json.loads(line)["seed"] for line in file.read_text().splitlines()] == [0, 0]
-    made = read(file)
+    made = read(file, Score)
     monkeypatch.setattr(comparison, "run_trial", lambda trial: score("digits", trial.method, 0.5))
     main(command)
     # K-means was there; micro-clusters of other settings were not.
-    assert [one.method for one in read(file)[2:]] == ["microcluster"]
-    assert read(file)[:2] == made
+    assert [one.method for one in read(file, Score)[2:]] == ["microcluster"]
+    assert read(file, Score)[:2] == made
     capsys.readouterr()
     main(["--read", str(file)])
     assert "digits, a, K* = 10" in capsys.readouterr().out

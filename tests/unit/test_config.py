@@ -186,7 +186,7 @@ def test_a_whole_number_is_not_a_fraction(name: str, value: float) -> None:
             "one of asm, xmeans, gmeans, dirichlet, kmeans-silhouette, consensus, oracle, got 'ymeans'",
         ),
         ("scaling", "minmax", "one of standard, none, got 'minmax'"),
-        ("init", "random", "one of kmeans, kmeans++, asm-means, asm-count, got 'random'"),
+        ("init", "random", "one of kmeans, kmeans++, asm-means, asm, got 'random'"),
         ("partition", "", "one of auto, iid, dirichlet, regime-a, regime-b, site, got ''"),
         ("asm-order", "random", "one of ratio, distance, got 'random'"),
         ("fedgem-order", "farthest", "one of nearest, released, got 'farthest'"),
@@ -224,7 +224,7 @@ def test_an_unknown_key_is_refused_with_the_nearest() -> None:
         "run config: unknown key 'asm-merge-ration'; did you mean 'asm-merge-ratio'?"
     )
     text = run_error(xyzzy=1)
-    assert text.startswith("run config: unknown key 'xyzzy'; known keys: asm-merge-ratio, ")
+    assert text.startswith("run config: unknown key 'xyzzy'; known keys: alpha, asm-merge-ratio, ")
     assert all(name in text for name in keys_of(RunConfig))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from fedcluster_app.gtvmin import euclidean, kl, mmd
 from fedcluster_app.gtvmin.blocks import Blocks, blocks, mixture_of, moved
-from fedcluster_app.gtvmin.kernels import PlaneKernels, _spectral, kernels
+from fedcluster_app.gtvmin.kernels import PlaneKernels, _spectral, kernel_means
 from fedcluster_app.gtvmin.likelihood import fit_of
 from fedcluster_app.mixtures import Mixture, collect, em, responsibilities
 
@@ -139,13 +139,13 @@ def test_two_dimensions_are_written_out_correctly() -> None:
     rng = np.random.default_rng(9)
     p, q = some_blocks(rng, 3, 2), some_blocks(rng, 5, 2)
     widths = (0.5, 1.0, 4.0)
-    plane = kernels(p, q, widths)
+    plane = kernel_means(p, q, widths)
     assert isinstance(plane, PlaneKernels)
     S, delta = p.covariances[:, None] + q.covariances, p.means[:, None] - q.means
     spectral = _spectral(S, delta, np.square(widths))
     np.testing.assert_allclose(plane.values, spectral.values, rtol=1e-12)
-    held = rng.normal(size=plane.values.shape)
-    for a, b in zip(plane.slopes(held), spectral.slopes(held), strict=True):
+    factors = rng.normal(size=plane.values.shape)
+    for a, b in zip(plane.slopes(factors), spectral.slopes(factors), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-12)
 
 
@@ -157,7 +157,7 @@ def test_many_dimensions_do_not_overflow() -> None:
     assert mmd.discrepancy(p, q, (20.0,)) > 1e-4
 
 
-def test_weights_of_a_mixture_need_not_be_full_matrices() -> None:
+def test_mixtures_of_every_kind_are_written_out_with_full_matrices() -> None:
     means = np.zeros((2, 3))
     spherical = blocks(Mixture(np.full(2, 0.5), means, np.array([1.0, 2.0])))
     diagonal = blocks(Mixture(np.full(2, 0.5), means, np.array([[1.0, 1, 1], [2, 2, 2]])))

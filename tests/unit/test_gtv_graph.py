@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from copy import deepcopy
+
 import numpy as np
 import pytest
 
@@ -40,11 +43,29 @@ def test_the_order_and_direction_of_the_input_do_not_matter() -> None:
         ((("a", "b"),), (-1.0,), "positive weight for a - b"),
         ((("a", "b"),), (float("nan"),), "positive weight for a - b"),
         ((("a", "b"),), (), "expected 1 weights"),
+        ((("a", "b"),), ("2",), "positive weight for a - b, got '2'"),
+        ((("a", "b"),), (True,), "positive weight for a - b, got True"),
     ],
 )
 def test_each_error_is_named(edges: tuple, weights: tuple, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         Graph(ABC, edges, weights)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_graph_can_be_copied_and_pickled_also_after_use(used: bool) -> None:
+    graph = from_edges([("a", "b", 2.0), ("b", "c")])
+    if used:
+        assert graph.max_degree == 3
+        assert graph.islands == (ABC,)
+    for copy in (deepcopy(graph), pickle.loads(pickle.dumps(graph))):
+        assert copy == graph
+        assert dict(copy.neighbours("b")) == {"a": 2.0, "c": 1.0}
+
+
+def test_nobody_changes_a_graph_through_its_neighbours() -> None:
+    with pytest.raises(TypeError):
+        ring(ABC).neighbours("a")["b"] = 5.0  # type: ignore[index]
 
 
 def test_a_site_named_twice_or_no_site_is_refused() -> None:
@@ -136,3 +157,9 @@ def test_nearest_joins_who_chose_whom() -> None:
         nearest(names, distances, 4)
     with pytest.raises(ConfigError, match=r"shape \(4, 4\)"):
         nearest(names, distances[:2], 1)
+    np.fill_diagonal(distances, np.nan)
+    assert nearest(names, distances, 1).edges == (("a", "b"), ("b", "c"), ("c", "far"))
+    for wrong in (np.inf, np.nan):
+        distances[0, 1] = wrong
+        with pytest.raises(ConfigError, match="finite numbers off the diagonal"):
+            nearest(names, distances, 1)

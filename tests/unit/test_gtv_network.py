@@ -187,6 +187,33 @@ def test_a_certificate_that_does_not_hold_says_so() -> None:
     assert np.isnan(empty.mean_squared_mapping)
 
 
+def test_a_certificate_knows_what_it_applies_to() -> None:
+    tables, starts, graph = problem(4, 2)
+    plain = Settings(local_steps=1, step_size=0.01)
+    certificates = {}
+    for alpha in (1.0, 300.0):
+        settings = replace(plain, alpha=alpha)
+        certificates[alpha] = certificate(
+            network.run(tables, starts, graph, settings, stop=Stop(max_rounds=5)).trace
+        )
+    assert certificates[1.0].halvings == 0 < certificates[300.0].halvings
+    assert not certificates[300.0].applies(plain)
+    assert certificates[1.0].applies(plain)
+    assert certificates[1.0].applies(replace(plain, discrepancy="euclidean"))
+    for change in ({"discrepancy": "kl"}, {"local_steps": 2}, {"update": "em"}):
+        assert not certificates[1.0].applies(replace(plain, **change))
+
+
+def test_the_certificate_holds_for_the_euclidean_discrepancy_too() -> None:
+    tables, starts, graph = problem(5, 3)
+    settings = Settings(discrepancy="euclidean", local_steps=1, step_size=0.005, guard=False)
+    trace = network.run(tables, starts, graph, settings, stop=Stop(max_rounds=60, tolerance=0.0)).trace
+    for t in range(2, len(trace)):
+        check = certificate(trace[:t])
+        assert check.applies(settings)
+        assert check.holds(0.005)
+
+
 @pytest.mark.parametrize("discrepancy", ["mmd", "euclidean"])
 @pytest.mark.parametrize("update", ["gradient", "em"])
 def test_a_stronger_coupling_brings_neighbours_together(discrepancy: str, update: str) -> None:
@@ -239,14 +266,81 @@ def test_an_island_is_not_moved_by_the_others() -> None:
         assert_same(result.mixtures[name], half.mixtures[name])
 
 
+def two_sites(start: float) -> tuple[Tables, dict[str, Mixture]]:
+    """One component each, apart by twice the start; the rows of both lie around it."""
+    rng = np.random.default_rng(5)
+    tables = {"a": rng.normal(size=(40, 2)) - start, "b": rng.normal(size=(40, 2)) + start}
+    return tables, {name: kmeans_start(X, 1, rng, Bounds()).mixture for name, X in tables.items()}
+
+
+def test_the_bound_on_alpha_is_where_two_sites_turn_from_approach_to_flight() -> None:
+    tables, starts = two_sites(0.2)
+    graph, gaps = ring(tables), {}
+    for share in (0.9, 1.1):
+        wide = Bounds(mean_radius=1e12, variance_ceiling=1e12)
+        settings = Settings(
+            discrepancy="euclidean", alpha=share * 25.0, guard=False, local_steps=1, bounds=wide
+        )
+        state = network.NetworkState({name: node.init(starts[name], wide) for name in graph.names})
+        for _ in range(60):
+            # The node's own check is what is on trial here.
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Settings, "check_degree", lambda *_: None)
+                state = network.step(state, tables, graph, settings)
+        gaps[share] = state.progress.trace[-1].coupling
+    assert gaps[0.9] < 0.1
+    assert gaps[1.1] > 1e4
+    network.init(starts, graph, Settings(discrepancy="euclidean", alpha=24.9, guard=False))
+    with pytest.raises(ConfigError, match="= 25, got 25"):
+        network.init(starts, graph, Settings(discrepancy="euclidean", alpha=25.0, guard=False))
+
+
+STAR = [("s0", f"s{i}") for i in range(1, 5)]
+
+
+@pytest.mark.parametrize("graph", [ring([f"s{i}" for i in range(5)]), from_edges(STAR), ring(["s0", "s1"])])
+@pytest.mark.parametrize("update", ["gradient", "em"])
+@pytest.mark.parametrize("discrepancy", ["mmd", "euclidean"])
+@pytest.mark.parametrize("alpha", [1.0, 30.0, 500.0])
+def test_with_the_guard_the_potential_never_rises(
+    graph: Graph, update: str, discrepancy: str, alpha: float
+) -> None:
+    rng = np.random.default_rng(3)
+    centers = 4 * rng.normal(size=(2, 2))
+    tables = {
+        name: centers[rng.integers(2, size=30)] + 2 * rng.normal(size=2) + rng.normal(size=(30, 2))
+        for name in graph.names
+    }
+    starts = {name: kmeans_start(X, 2, rng, Bounds(), n_init=2).mixture for name, X in tables.items()}
+    for steps in (1, 5):
+        settings = Settings(discrepancy=discrepancy, update=update, alpha=alpha, local_steps=steps)
+        state = network.init(starts, graph, settings)
+        for _ in range(12):
+            state = network.step(state, tables, graph, settings)
+        potential = np.array([totals.potential for totals in state.progress.trace])
+        assert (np.diff(potential) <= 1e-12 * np.abs(potential[:-1])).all()
+        measured = measure(tables, network.finish(state, Stop()).mixtures, graph, settings).potential
+        assert measured <= potential[-1] * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("update", ["gradient", "em"])
+def test_with_the_guard_strongly_coupled_neighbours_do_not_change_places(update: str) -> None:
+    tables, starts = two_sites(2.0)
+    settings = Settings(discrepancy="euclidean", update=update, alpha=45.0)
+    result = network.run(tables, starts, ring(tables), settings, stop=Stop(tolerance=0.0))
+    pooled = np.concatenate(list(tables.values())).mean(axis=0)
+    for mixture in result.mixtures.values():
+        np.testing.assert_allclose(mixture.means[0], pooled, atol=0.3)
+
+
 def test_sites_and_graph_must_agree_and_alpha_must_not_diverge() -> None:
     _, starts, graph = problem(3, 2)
     with pytest.raises(ConfigError, match="differing in s2, s9"):
         network.init(
             {**{k: v for k, v in starts.items() if k != "s2"}, "s9": starts["s0"]}, graph, Settings()
         )
-    with pytest.raises(ConfigError, match="would diverge"):
-        network.init(starts, graph, Settings(discrepancy="euclidean", alpha=30.0, guard=False))
+    with pytest.raises(ConfigError, match="could diverge"):
+        network.init(starts, graph, Settings(discrepancy="euclidean", alpha=15.0, guard=False))
     with pytest.raises(ConfigError, match="random stream for every edge"):
         edge_discrepancies(starts, graph, Settings(discrepancy="kl"))
 
@@ -289,6 +383,11 @@ def test_rounds_stop_when_loss_and_disagreement_have_settled() -> None:
     for change in ({"max_rounds": -1}, {"patience": 0}, {"tolerance": float("nan")}):
         with pytest.raises(ConfigError, match="expected at least"):
             replace(stop, **change)
+    for change in ({"max_rounds": 2.5}, {"patience": True}):
+        with pytest.raises(ConfigError, match="expected a whole number"):
+            replace(stop, **change)
+    with pytest.raises(ConfigError, match="settled: expected a number, got 'no'"):
+        replace(stop, settled="no")
 
 
 def test_a_converged_run_says_so() -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from fedcluster_app.aggregation import microcluster
 from fedcluster_app.aggregation.micro.cells import stack
-from fedcluster_app.aggregation.micro.em import Clusters, Shrinkage
+from fedcluster_app.aggregation.micro.em import Clusters, Shrinkage, fit, from_partition
+from fedcluster_app.aggregation.micro.path import starts, whitening
 from fedcluster_app.aggregation.micro.refine import (
     ALL,
     add_up,
@@ -21,9 +22,12 @@ from fedcluster_app.aggregation.micro.refine import (
     is_possible,
     site_sums,
 )
+from fedcluster_app.aggregation.micro.rounds import cell_bounds
 from fedcluster_app.mixtures import em
 from fedcluster_app.mixtures.densities import log_joint, logsumexp
 from fedcluster_app.mixtures.mixture import Mixture
+from strategies.microcluster_rounds import _departure
+from strategies.plausible import Totals
 
 BARE = Shrinkage(0.0, 0.0)
 
@@ -113,31 +117,82 @@ def test_each_half_is_scored_on_the_other():
     assert sums.mass[sets.of(0)].sum() == pytest.approx(240)
 
 
-def test_a_cluster_of_too_few_rows_gives_them_to_the_others():
+def _far_apart(*sizes):
+    """Return rows of clusters 50 apart on a line, and these clusters."""
     rng = np.random.default_rng(0)
-    X = np.concatenate([rng.normal(size=(40, 2)), rng.normal(size=(3, 2)) + 50])
-    clusters = Clusters(
-        np.full((1, 2), 0.5), np.array([[0.0, 0.0], [50.0, 50.0]]), np.tile(np.eye(2), (2, 1, 1)), np.ones(2)
-    )
+    means = 50.0 * np.arange(len(sizes))[:, None] * np.ones(2)
+    X = np.concatenate([mean + rng.normal(size=(n, 2)) for mean, n in zip(means, sizes, strict=True)])
+    k = len(sizes)
+    return X, Clusters(np.full((1, k), 1 / k), means, np.tile(np.eye(2), (k, 1, 1)), np.ones(k))
+
+
+def test_too_few_rows_in_all_give_themselves_to_the_others():
+    X, clusters = _far_apart(40, 3)
     sets = gather([(ALL, clusters)])
     sums, weights = site_sums(X, np.zeros(43, int), sets, clusters.weights[0], _at_least(5))
     np.testing.assert_allclose(sums.mass, [43, 0])
     assert not sums.first[1].any()
     assert not sums.second[1].any()
-    assert 0 < weights[1] < 1e-9
-    # It may come back: with four rows allowed to count, it is there again.
+    # The site knows better, and with three rows allowed to count it says so.
+    np.testing.assert_allclose(weights, [40 / 43, 3 / 43], atol=1e-6)
     again, _ = site_sums(X, np.zeros(43, int), sets, weights, _at_least(3))
     np.testing.assert_allclose(again.mass, [40, 3], atol=1e-6)
 
 
-def test_if_all_clusters_are_small_the_largest_takes_every_row():
-    X, clusters = _rows(5, n=6), _clusters()
-    sums, _ = site_sums(X, np.zeros(6, int), gather([(ALL, clusters)]), clusters.weights[0], _at_least(6))
-    assert sorted(sums.mass.round(9)) == [0, 0, 6]
+def test_clusters_of_too_few_rows_are_left_out_where_together_they_have_enough():
+    X, clusters = _far_apart(40, 3, 4)
+    sets, halves = gather([(ALL, clusters)]), np.zeros(47, int)
+    sums, weights = site_sums(X, halves, sets, clusters.weights[0], _at_least(5))
+    full, _ = site_sums(X, halves, sets, clusters.weights[0], _any)
+    np.testing.assert_allclose(sums.mass, [40, 0, 0], atol=1e-6)
+    for name in ("first", "second"):
+        np.testing.assert_array_equal(getattr(sums, name)[0], getattr(full, name)[0])
+        assert not getattr(sums, name)[1:].any()
+    assert sums.log_likelihood[0] == full.log_likelihood[0]
+    np.testing.assert_allclose(weights, np.array([40, 3, 4]) / 47, atol=1e-6)
+
+
+def test_if_all_clusters_are_small_nothing_of_the_set_is_sent():
+    X, clusters = _far_apart(3, 3)
+    sums, weights = site_sums(
+        X, np.zeros(6, int), gather([(ALL, clusters)]), clusters.weights[0], _at_least(5)
+    )
+    assert not any(part.any() for part in (sums.mass, sums.first, sums.second))
+    np.testing.assert_allclose(weights, [0.5, 0.5], atol=1e-6)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6), k=st.integers(1, 9), n=st.integers(5, 60), least=st.integers(1, 8))
+def test_neither_what_is_sent_nor_what_is_left_out_has_too_few_rows(seed, k, n, least):
+    X, clusters = _rows(seed, n=n), _clusters(k, seed=seed)
+    sums, _ = site_sums(X, np.zeros(n, int), gather([(ALL, clusters)]), clusters.weights[0], _at_least(least))
+    left = n - sums.mass.sum()
+    for mass in (*sums.mass, left):
+        assert abs(mass) < 1e-9 or mass > least - 1e-5
+
+
+def test_clusters_that_are_small_at_most_sites_keep_their_shape():
+    rng = np.random.default_rng(0)
+    truth = 8.0 * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    clusters = Clusters(np.full((1, 4), 0.25), truth + 1, np.tile(4.0 * np.eye(2), (4, 1, 1)), np.ones(4))
+    sets = gather([(ALL, clusters)])
+    weights = np.full((40, 4), 0.25)
+    # Each site has one large class, and three of three rows.
+    tables = [np.repeat(truth, np.where(np.arange(4) == g % 4, 20, 3), axis=0) for g in range(40)]
+    tables = [X + rng.normal(size=X.shape) for X in tables]
+    for _ in range(5):
+        parts = []
+        for g, X in enumerate(tables):
+            part, weights[g] = site_sums(X, np.zeros(len(X), int), sets, weights[g], _at_least(5))
+            parts.append(part)
+        sets = advance(sets, add_up(parts), BARE)
+    # Had the classes of three rows been given to the large one, it would be some 14 wide and not 1.
+    np.testing.assert_allclose(sets.means, truth, atol=0.25)
+    np.testing.assert_allclose(sets.covariances, np.tile(np.eye(2), (4, 1, 1)), atol=0.35)
 
 
 def test_a_half_of_too_few_rows_sends_nothing():
-    X, clusters = _rows(6, n=8), _clusters()
+    X, clusters = _rows(6, n=8), _clusters(1)
     halves = np.array([0, 0, 0, 0, 0, 0, 1, 1])
     sets = gather([(0, clusters), (1, clusters)])
     sums, weights = site_sums(X, halves, sets, np.tile(clusters.weights[0], 2), _at_least(5))
@@ -169,6 +224,35 @@ def test_sums_that_no_rows_can_have_are_told():
     assert not is_possible(replace(sums, first=sums.first * 100))
     assert not is_possible(replace(sums, second=-sums.second))
     assert not is_possible(replace(sums, mass=-sums.mass))
+
+
+def test_sums_that_leave_rows_out_must_leave_what_can_be_rows():
+    X, clusters = _far_apart(40, 3, 4)
+    sums, _ = site_sums(X, np.zeros(47, int), gather([(ALL, clusters)]), clusters.weights[0], _at_least(5))
+    expected = Totals(47.0, X.mean(axis=0), X.var(axis=0))
+    mean = clusters.means[0] + sums.first[0] / 40
+    variance = np.diagonal(sums.second[0]) / 40 - np.square(sums.first[0] / 40)
+    told = Totals(40.0, mean, variance)
+    assert _departure(expected, told) is None
+    assert "no 7 rows can be" in _departure(expected, replace(told, mean=mean + 60))
+    assert "no 7 rows can be" in _departure(expected, replace(told, variance=variance + 1e4))
+    assert "they hold 48 rows" in _departure(expected, replace(told, rows=48.0))
+    # Where nothing is left out, all must agree.
+    assert _departure(expected, expected) is None
+    assert "mean" in _departure(expected, replace(expected, mean=expected.mean + 1))
+
+
+def test_a_set_of_which_no_site_has_enough_rows_ends_as_it_was():
+    uploads, tables = _uploads()
+    state = microcluster.step(microcluster.init(), uploads)
+    assembly = microcluster.finish(state, microcluster.Settings(), np.random.default_rng(0))
+    sets, weights = microcluster.sets_for_rounds(assembly)
+    X, halves = tables["s0"]
+    nothing, _ = site_sums(X, halves, sets, weights[0], _at_least(159))
+    assert not nothing.mass.any()
+    after = microcluster.after_rounds(assembly, advance(sets, nothing, assembly.shrinkage), [nothing])
+    np.testing.assert_array_equal(after.clusters.means, assembly.clusters.means)
+    np.testing.assert_allclose(after.clusters.global_weights, 1 / 3)
 
 
 def _uploads(sites=4, seed=0, rows=160):
@@ -220,9 +304,31 @@ def test_rows_vote_after_rounds():
     sets, sums = _rounds(assembly, sets, weights, tables, 3)
     after = microcluster.after_rounds(assembly, sets, sums)
     # Three clusters, on the coarse grid 1, 2, 5, 10...: two are too few, five lose nothing.
-    assert after.k_hat == after.refined.fewest == 5
+    assert after.k_hat == after.refined.careful(4) == 5
     assert after.tied[0] == 5
-    assert "after federated EM" in after.words[-1]
+    assert after.words[0].startswith("of 1, 2, 5, 10, 15 clusters, after federated EM at each, rows held out")
+    assert "votes: hold " in after.words[1]
+    assert "micro-clusters alone made it 3" in after.words[1]
+    assert len(after.words) == 2
+
+
+def test_sets_for_votes_start_from_cuts_of_ward_trees_alone():
+    uploads, _ = _uploads()
+    state = microcluster.step(microcluster.init(), uploads)
+    assembly = microcluster.finish(state, microcluster.Settings(), np.random.default_rng(0))
+    sets, _ = microcluster.sets_for_votes(state, assembly, np.random.default_rng(0))
+    cells = stack(uploads)
+    scale = whitening(cells)
+    for rows, part, scales, steps in (
+        (ALL, cells, (np.ones(2), scale), 25),
+        (1, cells.take(cells.halves == 1), (scale,), 12),
+    ):
+        shrinkage = Shrinkage.of(part)
+        cuts = [starts(part, (one,), np.random.default_rng(0)).cuts(5)[0] for one in scales]
+        fits = [fit(part, from_partition(part, cut, shrinkage), shrinkage, max_iter=steps) for cut in cuts]
+        expected = max(fits, key=lambda found: found.log_likelihood).clusters
+        number = next(n for n, half in enumerate(sets.rows) if half == rows and sets.of(n).sum() == 5)
+        np.testing.assert_allclose(sets.means[sets.of(number)], expected.means, rtol=1e-9, atol=1e-9)
 
 
 def test_micro_clusters_of_single_rows_give_the_sums_of_the_rows():
@@ -251,3 +357,36 @@ def test_sums_of_micro_clusters_hold_all_the_rows_and_their_variance():
     raw = np.einsum("mii->mi", sums.second) + 2 * sums.first * clusters.means
     raw = (raw + sums.mass[:, None] * np.square(clusters.means)).sum(axis=0)
     np.testing.assert_allclose(raw, np.square(X).sum(axis=0), rtol=1e-9)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6), k=st.integers(1, 6), narrow=st.floats(-4, 1))
+def test_log_likelihoods_of_rows_are_within_the_bounds_of_their_micro_clusters(seed, k, narrow):
+    rng = np.random.default_rng(seed)
+    X = _rows(seed, n=60) @ np.array([[1.0, 1.0], [0.0, 10.0**narrow]])
+    halves = microcluster.halve(60, rng, min_rows=5)
+    made = microcluster.micro_clusters(X, halves, rng, min_rows=5, rows_per_cell=15, most=3)
+    turns = np.linalg.qr(rng.normal(size=(k, 2, 2)))[0]
+    covariances = turns * 10.0 ** rng.uniform(-3, 1, size=(k, 1, 2)) @ np.swapaxes(turns, 1, 2)
+    clusters = Clusters(np.full((1, k), 1 / k), X[:k] + rng.normal(size=(k, 2)), covariances, np.ones(k))
+    sets = gather([(ALL, clusters), (0, clusters), (1, clusters)])
+    weights = rng.dirichlet(np.full(k, 0.2), size=3).ravel() + 1e-9
+    low, high = cell_bounds(stack({"a": made}), sets)
+    sums, _ = site_sums(X, halves, sets, weights, _any)
+    told = np.stack([sums.log_likelihood, sums.held_out])
+    assert (low <= told + 1e-6).all()
+    assert (told <= high + 1e-6).all()
+    assert low[1, 0] == high[1, 0] == 0
+
+
+def test_the_upper_bound_is_reached_by_rows_that_are_all_at_the_peak():
+    X, clusters = np.ones((20, 2)), _clusters(1)
+    clusters = replace(clusters, means=np.ones((1, 2)))
+    made = microcluster.MicroClusters(np.zeros(2, int), np.full(2, 10.0), np.ones((2, 2)), np.zeros((2, 2)))
+    sets = gather([(ALL, clusters), (1, clusters)])
+    _, high = cell_bounds(stack({"a": made}), sets)
+    sums, _ = site_sums(X, np.zeros(20, int), sets, np.ones(2), _at_least(5))
+    assert high[0, 0] == pytest.approx(sums.log_likelihood[0])
+    # A half without rows has nothing to say.
+    assert not high[:, 1].any()
+    assert sums.log_likelihood[1] == sums.held_out[1] == 0

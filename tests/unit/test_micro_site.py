@@ -34,7 +34,7 @@ from fedcluster_app.wire import decode, encode
 
 Rows = NDArray[np.float64]
 Make = Callable[..., Context]
-ASK = AskMicroClusters(np.array([1.0, -1.0]), np.array([2.0, 0.5]), None, None)
+ASK = AskMicroClusters(np.array([1.0, -1.0]), np.array([2.0, 0.5]), None, None, seed=0)
 CROSS = Mixture(
     np.array([0.9, 0.1]),
     np.array([[0.0, 0.0], [1.0, 1.0]]),
@@ -85,6 +85,7 @@ def ask_labels(clusters: Mixture, **changes: Any) -> AskLabels:
         gain=None,
         fit_weights=False,
         own_labels=None,
+        names=None,
     )
     return replace(asked, **changes)
 
@@ -187,6 +188,7 @@ def ask_round(**changes: Any) -> AskMicroRound:
         ASK.scale,
         None,
         None,
+        seed=0,
         means=CROSS.means,
         covariances=lower_triangle(CROSS.covariances),
         members=np.zeros(2, dtype=np.int64),

@@ -7,6 +7,7 @@ import pytest
 
 from fedcluster_app.aggregation import microcluster
 from fedcluster_app.aggregation.micro import votes as voting
+from fedcluster_app.aggregation.micro.assembly import count_warnings
 from fedcluster_app.aggregation.micro.cells import MicroClusters, halve, micro_clusters, stack
 from fedcluster_app.aggregation.micro.em import Shrinkage, fit, from_partition
 from fedcluster_app.aggregation.micro.path import (
@@ -66,7 +67,7 @@ def test_clear_clusters_are_counted_by_every_vote():
     assert (found.bic, found.hold, found.hold_98, found.sep) == (4, 4, 4, 4)
     # Weights are never quite equal, so a site's effective number is below its count.
     assert found.count in (4, 5)
-    assert found.tied == (4, 4)
+    assert found.tied(4) == (4, 4)
     assert path.held_out.shape == (len(path.k), 4)
     assert np.isnan(path.separation[0])
     assert list(path.fits) == path.k.tolist()
@@ -191,14 +192,49 @@ def test_rules(votes, rule, sites, k):
 
 
 def test_words_say_what_cannot_be_told():
-    votes = Votes(12, 11, 8, 9, 2, 7)
-    said = voting.in_words(votes, 10, 6)
-    assert "cannot tell 8 to 11 clusters apart" in said[0]
-    assert "bic 12, hold 11, hold_1se 8, hold_98 9, sep 2, count 7" in said[1]
+    votes, tried = Votes(12, 11, 8, 9, 2, 7), range(1, 13)
+    said = voting.in_words(votes, tried, 10, 6)
+    assert said[0] == "rows held out cannot tell 8 to 11 clusters apart"
+    assert said[1] == "votes: count 7, hold 11, hold_98 9, hold_1se 8, sep 2"
     assert len(said) == 2
-    clear = voting.in_words(Votes(3, 3, 3, 3, None, None), 5, 3)
-    assert "favour 3 clusters clearly; the other votes made it 5" in clear[0]
-    assert "3 sites are too few" in clear[2]
+    # Of fewer than five sites there is no standard error to go by.
+    assert voting.in_words(votes, tried, 10, 4) == (
+        "rows held out cannot tell 9 to 11 clusters apart",
+        "votes: count 7, hold 11, hold_98 9, sep 2",
+    )
+    clear = voting.in_words(Votes(3, 3, 3, 3, None, None), tried, 5, 3)
+    assert clear == (
+        "rows held out favour 3 clusters clearly; the other votes made it 5",
+        "votes: bic 3, hold 3, hold_98 3",
+    )
+    one = voting.in_words(Votes(1, 1, 1, 1, None, None), tried, 1, 3)
+    assert one[0] == "rows held out favour 1 cluster clearly"
+    assert voting.in_words(Votes(1, 1, 1, 1, None, None), [1], 1, 3) == (
+        "no other number of clusters than 1 was tried",
+    )
+
+
+def test_the_careful_vote_needs_five_sites_for_a_standard_error():
+    votes = Votes(12, 11, 8, 9, 2, 7)
+    assert [votes.careful(n) for n in (1, 4, 5, 30)] == [9, 9, 8, 8]
+    assert [votes.tied(n) for n in (4, 5)] == [(9, 11), (8, 11)]
+    # One standard error may be more than a share of the gain.
+    assert Votes(12, 11, 10, 9, 2, 7).careful(5) == 9
+
+
+@pytest.mark.parametrize(
+    ("hold", "tried", "k_hat", "said"),
+    [
+        (1, [1], 1, ["too few sites have rows for two halves"]),
+        (1, [1, 2, 3], 1, ["held-out rows favour 1 cluster:"]),
+        (2, [1, 2, 3], 3, ["held-out rows favour 2 clusters:", "the largest number that was tried, 3"]),
+        (3, [1, 2, 3, 4], 3, []),
+    ],
+)
+def test_warnings_say_why_the_number_may_be_wrong(hold, tried, k_hat, said):
+    found = count_warnings(Votes(3, hold, hold, hold, None, None), np.array(tried), k_hat)
+    assert len(found) == len(said)
+    assert all(part in whole for part, whole in zip(said, found, strict=True))
 
 
 def test_sites_of_one_half_are_not_held_out():
@@ -221,4 +257,5 @@ def test_where_no_site_has_two_halves_people_are_told():
     state = microcluster.step(microcluster.init(), uploads)
     assembly = microcluster.finish(state, microcluster.Settings(), rng)
     assert assembly.k_hat == 1
-    assert "two halves of micro-clusters" in assembly.warnings[0]
+    assert [said for said in assembly.warnings if "two halves of micro-clusters" in said]
+    assert assembly.words == ("no other number of clusters than 1 was tried",)

@@ -11,7 +11,8 @@ from fedcluster_app.keys import keys_of
 from fedcluster_app.wire import LAYOUTS
 
 README = Path(__file__).parents[2] / "README.md"
-PARTS = (config.RunConfig, config.DataSpec, config.AsmConfig, config.FedGEMConfig, config.MicroConfig)
+GROUPS = [item.default_factory for item in dataclasses.fields(config.RunConfig) if "key" not in item.metadata]
+PARTS = (config.RunConfig, *GROUPS)
 Row = tuple[str, str, str]
 
 
@@ -20,7 +21,7 @@ def leaving() -> list[Row]:
     return [
         (layout.name, field, spec.meaning)
         for kind, layout in LAYOUTS.values()
-        if layout.leaves_site and kind.__module__ == messages.__name__
+        if layout.leaves_site and kind.__module__.startswith(messages.__name__)
         for field, spec in layout.fields.items()
     ]
 

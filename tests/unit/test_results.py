@@ -17,7 +17,8 @@ from fedcluster_app.data.scaling import Scaling
 from fedcluster_app.errors import ConfigError, DataError
 from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.results.folder import RunFolder
-from fedcluster_app.results.model import Model, cluster_labels, labels_text, load_model, write_labels
+from fedcluster_app.results.load import load_model
+from fedcluster_app.results.model import Model, cluster_labels, labels_text, write_labels
 from fedcluster_app.results.outcome import FINISHED, ExchangeRecord, Outcome, SiteResult
 from fedcluster_app.results.summaries import Summaries, load_summaries
 from fedcluster_app.results.tables import aligned, exchange_line, plain, report, site_table, size
@@ -128,17 +129,17 @@ def arrays_of(made: Model, folder: Path) -> dict[str, Any]:
     ("change", "reason"),
     [
         ({"format": np.array(2)}, "format 2, expected 1; use a newer fedcluster"),
-        ({"format": None}, "not a fedcluster model .*format"),
-        ({"means": None}, "not a fedcluster model .*means"),
-        ({"weights": np.array([0.5, 0.5, 0.5])}, "not a fedcluster model .*a sum of 1"),
-        ({"covariances": np.zeros(3)}, "not a fedcluster model .*positive variances"),
-        ({"means": np.full((3, 2), np.nan)}, "not a fedcluster model .*finite"),
-        ({"means": np.array([[{}]])}, "not a fedcluster model .*allow_pickle=False"),
+        ({"format": None}, "not the model of a fedcluster run .*format"),
+        ({"means": None}, "not the model of a fedcluster run .*means"),
+        ({"weights": np.array([0.5, 0.5, 0.5])}, "not the model of a fedcluster run .*a sum of 1"),
+        ({"covariances": np.zeros(3)}, "not the model of a fedcluster run .*positive variances"),
+        ({"means": np.full((3, 2), np.nan)}, "not the model of a fedcluster run .*finite"),
+        ({"means": np.array([[{}]])}, "not the model of a fedcluster run .*allow_pickle=False"),
         ({"center": np.zeros(2)}, r"Model.scaling.center: expected shape \(3,\), got \(2,\)"),
         ({"scale": np.zeros((3, 1))}, r"Model.scaling.scale: expected shape \(3,\), got \(3, 1\)"),
         ({"components": np.eye(3)}, r"Model.scaling.components: expected shape \(3, 2\), got \(3, 3\)"),
         ({"score_scale": np.ones(3)}, r"Model.scaling.score_scale: expected shape \(2,\), got \(3,\)"),
-        ({"components": None}, "Model.clusters: expected 3 features, one per column, got 2"),
+        ({"components": None}, "Model: expected 3 features, one per column, got 2"),
     ],
 )
 def test_an_archive_that_is_no_model_is_refused(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
@@ -159,9 +160,9 @@ def test_a_file_that_is_something_else_is_refused(tmp_path: Path) -> None:
     wrong += [whole.replace(b"center.npy", b"centre.npy", 1), b"PK\x03\x04" + bytes(40)]
     for content in wrong:
         path.write_bytes(content)
-        with pytest.raises(DataError, match="not a fedcluster model"):
+        with pytest.raises(DataError, match="not the model of a fedcluster run"):
             load_model(path)
-    with pytest.raises(DataError, match="not a fedcluster model"):
+    with pytest.raises(DataError, match="not the model of a fedcluster run"):
         load_model(tmp_path)
 
 
@@ -287,7 +288,7 @@ def test_summaries_and_words_are_kept_with_the_run(tmp_path: Path) -> None:
     cells = MicroClusters(np.zeros(2, int), np.full(2, 7.0), np.ones((2, 2)), np.ones((2, 2)))
     found = full_model().clusters
     clusters = Clusters(found.weights[None], found.means, found.covariances, np.array([9.0, 5.0]))
-    kept = Summaries(COLUMNS, AXES, {"a": cells}, clusters, ("a",))
+    kept = Summaries(COLUMNS, AXES, {"a": cells}, clusters, ("a",), 0)
     RunFolder(tmp_path).write(
         outcome(summaries=kept, bounds=None, words=("so it is",)), RunConfig(), run_id=1
     )

@@ -31,7 +31,7 @@ def clusters(sites: int = 2, k: int = 3) -> Clusters:
 
 def summaries(**changes: Any) -> Summaries:
     uploads = {"Ålesund": cells(3, 0), "b": cells(1, 1), "late": cells(2, 2)}
-    made = Summaries(COLUMNS, AXES, uploads, clusters(), ("b", "Ålesund"), {"b": 4})
+    made = Summaries(COLUMNS, AXES, uploads, clusters(), ("b", "Ålesund"), 7, {"b": 4})
     return replace(made, **changes)
 
 
@@ -50,6 +50,7 @@ def test_summaries_come_back_as_they_were(made: Summaries, tmp_path: Path) -> No
     made.save(path)
     back = load_summaries(path)
     assert (back.columns, back.names, back.counts) == (made.columns, made.names, {"b": 4})
+    assert back.seed == 7
     assert list(back.uploads) == sorted(made.uploads)
     pairs = [(made.scaling, back.scaling), (made.clusters, back.clusters)]
     pairs += [(made.uploads[name], back.uploads[name]) for name in made.uploads]
@@ -78,6 +79,9 @@ def test_the_same_content_gives_the_same_bytes(tmp_path: Path, monkeypatch: pyte
     [
         ({"format": np.array(2)}, "format 2, expected 1; use a newer fedcluster"),
         ({"format": None}, "not the summaries .*format"),
+        ({"seed": None}, "not the summaries .*seed"),
+        ({"seed": np.array([1, 2])}, "not the summaries"),
+        ({"seed": np.array(-1)}, "expected a seed of 0 or more, got -1"),
         ({"sites": None}, "not the summaries .*sites"),
         ({"sites": np.array(["b", "b", "late"])}, "expected every site once"),
         ({"sites": np.array(["b", "late"])}, "not the summaries"),

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcluster_app.config import DataSpec
 from fedcluster_app.data.virtual import virtual_table
 from fedcluster_app.errors import DataError
+from fedcluster_app.options import DataSpec
 from simulations.partitions import regime_a
 from simulations.sources import load_source
 

@@ -11,7 +11,17 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 
 from fedcluster_app import messages
 from fedcluster_app.errors import WireError
-from fedcluster_app.messages import AskFedGEMRound, FedGEMBalls, FedGEMStart, Hello, Labelled, SiteFolder
+from fedcluster_app.messages import (
+    AskFedGEMRound,
+    AskGTVRound,
+    FedGEMBalls,
+    FedGEMStart,
+    Hello,
+    Labelled,
+    SiteFolder,
+)
+from fedcluster_app.messages.gtvmin import stacked
+from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.packing import flatten, listed, read_array, unflatten, unlisted
 from fedcluster_app.transport import Memory, from_records, to_records
 from fedcluster_app.wire import (
@@ -27,7 +37,7 @@ from fedcluster_app.wire import (
     message,
 )
 
-SIZES = {"d": 3, "t": 6, "q": 2, "f": 2, "k": 4, "m": 5, "s": 7, "c": 3}
+SIZES = {"d": 3, "t": 6, "q": 2, "f": 2, "k": 4, "m": 5, "s": 7, "c": 3, "p": 2, "e": 3}
 SCALARS = {str: "text", int: 3, float: 0.5, bool: True, tuple: ("a=1", "b=2", "c=3")}
 
 
@@ -42,6 +52,12 @@ def example(kind: type) -> Any:
                 np.minimum(values[name], spec.high, out=values[name], casting="unsafe")
         else:
             values[name] = SCALARS[spec.kind]
+    if hasattr(kind, "mixtures"):  # whose fields must be mixtures: as many of two components as it takes
+        count = SIZES["p"] * (1 + SIZES["e"] if "edges" in values else 1)
+        mixture = Mixture(
+            np.array([0.25, 0.75]), np.array([[1.0, 2.0], [3.0, 4.0]]), np.tile(np.eye(2), (2, 1, 1))
+        )
+        values |= stacked([mixture] * count)
     return kind(**values)
 
 
@@ -50,7 +66,7 @@ def spec_dtype(spec: ArraySpec) -> type:
 
 
 # Other tests may have declared messages of their own.
-KINDS = {name: kind for name, (kind, _) in LAYOUTS.items() if kind.__module__ == messages.__name__}
+KINDS = {name: kind for name, (kind, _) in LAYOUTS.items() if kind.__module__.startswith(messages.__name__)}
 FIELDS = [(kind, name, spec) for kind in KINDS.values() for name, spec in layout_of(kind).fields.items()]
 ARRAYS = [
     pytest.param(*field, id=f"{field[0].__name__}.{field[1]}")
@@ -88,11 +104,7 @@ def test_every_message_comes_back_as_it_was(kind: type) -> None:
 
 
 def test_the_layouts_speak_for_themselves() -> None:
-    declared = [
-        item
-        for item in vars(messages).values()
-        if isinstance(item, type) and item.__module__ == messages.__name__
-    ]
+    declared = [item for item in vars(messages).values() if isinstance(item, type)]
     assert set(declared) == set(KINDS.values())
     for name, kind in KINDS.items():
         layout = layout_of(kind)
@@ -169,6 +181,8 @@ def test_only_optional_arrays_may_be_missing(kind: type, name: str, spec: ArrayS
     if not spec.optional:
         expected = f"missing, expected an array of shape ({spec.shape})"
         assert failure(payload, kind) == where(kind, name) + expected
+    elif (kind, name) == (AskGTVRound, "edges"):
+        assert "0 edges for the site and 3 neighbours" in failure(payload, kind)
     elif kind is not Labelled:
         assert getattr(decode(payload, kind, sender="a"), name) is None
 

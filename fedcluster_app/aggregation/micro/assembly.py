@@ -9,7 +9,7 @@ import numpy as np
 
 from fedcluster_app.aggregation.micro import votes as voting
 from fedcluster_app.aggregation.micro.cells import Cells, MicroClusters, stack
-from fedcluster_app.aggregation.micro.drift import Drift, align, find_drift
+from fedcluster_app.aggregation.micro.drift import Drift, align, find_drift, offset_widths
 from fedcluster_app.aggregation.micro.em import Clusters, Shrinkage
 from fedcluster_app.aggregation.micro.late import join
 from fedcluster_app.aggregation.micro.offsets import Alignment
@@ -23,6 +23,7 @@ from fedcluster_app.aggregation.micro.path import (
     whitening,
 )
 from fedcluster_app.aggregation.micro.votes import Rule, Votes
+from fedcluster_app.mixtures.types import IntArray
 
 # A cluster of which one site holds more than this is that site's alone.
 ALONE = 0.95
@@ -73,7 +74,7 @@ class Assembly:
         Offsets and gains of sites; None if they were not looked for.
     shrinkage : Shrinkage
     words : tuple of str
-        How sure the number is, for people.
+        How sure the number is, for people; what there is to say about drift is in ``drift``.
     warnings : tuple of str
     """
 
@@ -96,7 +97,7 @@ class Assembly:
     def tied(self) -> tuple[int, int] | None:
         """Least and largest number of clusters that the held-out rows cannot tell apart."""
         votes = self.refined or self.votes
-        return None if votes is None else votes.tied
+        return None if votes is None else votes.tied(len(self.names))
 
 
 def init() -> MicroState:
@@ -149,8 +150,8 @@ def finish(state: MicroState, settings: Settings, rng: np.random.Generator) -> A
         votes=votes,
         drift=drift,
         shrinkage=Shrinkage.of(cells),
-        words=voting.in_words(votes, k_hat, cells.n_sites) + (drift.words if drift else ()),
-        warnings=_warnings(cells, clusters, path, votes, drift),
+        words=voting.in_words(votes, path.k.tolist(), k_hat, cells.n_sites),
+        warnings=_warnings(cells, clusters, drift) + count_warnings(votes, path.k, clusters.k),
     )
 
 
@@ -179,8 +180,7 @@ def keep(
     alignment = None if drift is None else _for_all(drift, len(everybody), old)
     weights, alignment = join(cells, replace(clusters, weights=weights), new, alignment, rng)
     if drift is not None and alignment is not None:
-        widths = np.zeros(len(everybody))
-        widths[old] = drift.widths
+        widths = offset_widths(alignment.offsets, clusters)
         drift = replace(drift, offsets=alignment.offsets, gains=alignment.gains, widths=widths)
     return Assembly(
         names=everybody,
@@ -217,26 +217,30 @@ def _clusters(cells: Cells, path: Path, k: int, rng: np.random.Generator) -> Clu
     return fit_k(cells, where, k, Shrinkage.of(cells), above=above).clusters
 
 
-def _warnings(
-    cells: Cells, clusters: Clusters, path: Path, votes: Votes, drift: Drift | None
-) -> tuple[str, ...]:
+def count_warnings(votes: Votes, tried: IntArray, k_hat: int) -> tuple[str, ...]:
+    """Say why the number of clusters may not be right; ``tried`` (m,) ascends."""
     found = []
-    if path.k[-1] == 1:
+    if tried[-1] == 1:
         found.append(
             "too few sites have rows for two halves of micro-clusters, so no other count than 1 was tried"
         )
+    if votes.hold <= 2 and len(tried) > 2:
+        found.append(
+            f"held-out rows favour {voting.number(votes.hold)}: either there are no more, or the classes of "
+            "a site have too few rows for micro-clusters, where rows after rounds of federated EM see more"
+        )
+    if k_hat == tried[-1] > 1:
+        found.append(f"k_hat is the largest number that was tried, {k_hat}: there may be more clusters")
+    return tuple(found)
+
+
+def _warnings(cells: Cells, clusters: Clusters, drift: Drift | None) -> tuple[str, ...]:
+    found = []
     if cells.n_rows < FEW_ROWS * cells.n_cells:
         found.append(
             f"{cells.n_rows / cells.n_cells:.1f} rows in a micro-cluster are few: their means tell more of "
             "single rows, and less of classes"
         )
-    if votes.hold <= 2 and len(path.k) > 2:
-        found.append(
-            f"held-out rows favour {votes.hold} clusters: either there are no more, or the classes of a site "
-            "have too few rows for micro-clusters, where rows after rounds of federated EM see more"
-        )
-    if clusters.k == path.k[-1] > 1:
-        found.append(f"k_hat is the largest number that was tried, {clusters.k}: there may be more clusters")
     if drift is None and cells.n_sites > 2:
         mass = clusters.weights * cells.by_site(cells.counts)[:, None]
         alone = int((mass.max(axis=0) > ALONE * mass.sum(axis=0)).sum())

@@ -158,10 +158,7 @@ def micro_clusters(
         found = lloyd(rows, kmeans_plus_plus(rows, k, rng), max_iter=LLOYD_STEPS)
         labels = _dissolve(rows, found.centers, found.labels, min_rows)
         parts.append(_summaries(rows, labels, int(half)))
-    joined = {
-        item.name: np.concatenate([getattr(part, item.name) for part in parts]) for item in fields(parts[0])
-    }
-    return MicroClusters(**joined)
+    return MicroClusters(**_joined(parts))
 
 
 def _dissolve(X: FloatArray, centers: FloatArray, labels: IntArray, min_rows: int) -> IntArray:

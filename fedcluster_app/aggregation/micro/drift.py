@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedcluster_app.aggregation.micro.cells import Cells
+from fedcluster_app.aggregation.micro.em import Clusters
 from fedcluster_app.aggregation.micro.offsets import Alignment, OffsetState, remove
 from fedcluster_app.aggregation.micro.register import centre, register
 from fedcluster_app.aggregation.micro.sensors import (
@@ -50,8 +51,9 @@ class Drift:
     widths : (G,) array
         Size of every site's offset in units of the width of clusters, root mean square over the axes.
     bic_gain, held_out_gain, standard_error : float
-        By how much the last model that was tried beats the one before it: in BIC, in log-likelihood of rows
-        held out, and the standard error of that over the sites. NaN where it was not looked at.
+        By how much the model that was taken beats the one before it, or if none was taken the last that was
+        tried: in BIC, in log-likelihood of rows held out, and the standard error of that over the sites. NaN
+        where it was not looked at.
     start : str
         Which start the offsets come from.
     words : tuple of str
@@ -193,7 +195,7 @@ def _are_small(state: OffsetState, there: IntArray) -> bool:
     """Whether offsets of sites usually are under half the distance of a cluster to the next."""
     if state.clusters.k == 1:
         return False
-    width = np.sqrt(_variances(state))
+    width = np.sqrt(_variances(state.clusters))
     means = state.clusters.means / width
     between = squared_distances(means, means)
     np.fill_diagonal(between, np.inf)
@@ -202,35 +204,36 @@ def _are_small(state: OffsetState, there: IntArray) -> bool:
 
 
 def _result(verdict: _Verdict, found: OffsetState | Alignment, start: str) -> Drift:
-    said = f"offsets of sites: {'on' if verdict.on else 'off'} (BIC better by {verdict.bic_gain:.0f}"
+    gains = isinstance(found, OffsetState) and (found.alignment.gains != 1).any()
+    said = f"{'offsets and gains' if gains else 'offsets'} of sites: {'on' if verdict.on else 'off'} "
+    said += f"(BIC {'better' if verdict.bic_gain > 0 else 'worse'} by {abs(verdict.bic_gain):.0f}"
     if not np.isnan(verdict.held_out_gain):
         said += f", rows held out by {verdict.held_out_gain:.0f} ± {verdict.standard_error:.0f}"
     words = [f"{said})"]
     if isinstance(found, Alignment):
         alignment, widths = found, np.zeros(len(found.offsets))
     else:
-        alignment, widths = found.alignment, _widths(found)
+        alignment = found.alignment
+        widths = offset_widths(alignment.offsets, found.clusters)
         words.append(f"offsets of {widths.min():.1f} to {widths.max():.1f} widths of a cluster are taken out")
-        if (alignment.gains != 1).any():
+        if gains:
             words[-1] += f", and gains of {alignment.gains.min():.2f} to {alignment.gains.max():.2f}"
     if verdict.joined < 1:
-        words.append(
-            f"only {verdict.joined:.0%} of the sites are joined by clusters that they share in pairs"
-        )
-    words.append(NOT_TOLD)
+        words += [
+            f"only {verdict.joined:.0%} of the sites are joined by clusters that they share in pairs",
+            NOT_TOLD,
+        ]
     evidence = (verdict.bic_gain, verdict.held_out_gain, verdict.standard_error)
     return Drift(verdict.on, alignment.offsets, alignment.gains, widths, *evidence, start, tuple(words))
 
 
-def _variances(state: OffsetState) -> FloatArray:
-    """Return the mean variance within clusters along every axis, shape (q,)."""
-    variances: FloatArray = state.clusters.global_weights @ np.diagonal(
-        state.clusters.covariances, axis1=1, axis2=2
-    )
-    return variances
-
-
-def _widths(state: OffsetState) -> FloatArray:
-    """Return the size of every site's offset (G,) in widths of a cluster."""
-    widths: FloatArray = np.sqrt((np.square(state.alignment.offsets) / _variances(state)).mean(axis=1))
+def offset_widths(offsets: FloatArray, clusters: Clusters) -> FloatArray:
+    """Return the size of every site's offset, (G, q), in widths of a cluster: shape (G,)."""
+    widths: FloatArray = np.sqrt((np.square(offsets) / _variances(clusters)).mean(axis=1))
     return widths
+
+
+def _variances(clusters: Clusters) -> FloatArray:
+    """Return the mean variance within clusters along every axis, shape (q,)."""
+    variances: FloatArray = clusters.global_weights @ np.diagonal(clusters.covariances, axis1=1, axis2=2)
+    return variances

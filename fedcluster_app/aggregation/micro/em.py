@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -199,15 +198,11 @@ class MicroFit:
     responsibilities : (M, K) array
     log_likelihood : float
         Of these clusters.
-    n_iter : int
-    status : "converged" or "max_iter"
     """
 
     clusters: Clusters
     responsibilities: FloatArray
     log_likelihood: float
-    n_iter: int
-    status: Literal["converged", "max_iter"]
 
 
 def init(cells: Cells, clusters: Clusters) -> MicroEMState:
@@ -233,10 +228,9 @@ def done(state: MicroEMState, *, max_iter: int = 25, tol: float = 1e-6) -> bool:
     return len(state.trace) > max_iter or _still(state, tol)
 
 
-def finish(state: MicroEMState, *, tol: float = 1e-6) -> MicroFit:
-    """Turn the state of a run that :func:`done` stopped, with the same ``tol``, into its result."""
-    status: Literal["converged", "max_iter"] = "converged" if _still(state, tol) else "max_iter"
-    return MicroFit(state.clusters, _softmax(state.joint), state.log_likelihood, len(state.trace) - 1, status)
+def finish(state: MicroEMState) -> MicroFit:
+    """Turn the state of a run that :func:`done` stopped into its result."""
+    return MicroFit(state.clusters, _softmax(state.joint), state.log_likelihood)
 
 
 def fit(
@@ -246,7 +240,7 @@ def fit(
     state = init(cells, start)
     while not done(state, max_iter=max_iter, tol=tol):
         state = step(state, cells, shrinkage)
-    return finish(state, tol=tol)
+    return finish(state)
 
 
 def by_site(cells: Cells, clusters: Clusters) -> FloatArray:

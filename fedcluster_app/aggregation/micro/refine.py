@@ -94,19 +94,23 @@ def site_sums(
     weights : (m,) array
         The site's mixing weights, summing to 1 in every set.
     enough
-        Says of masses (k,) behind which of them enough rows stand. A cluster with too few gives them to the
-        others of its set for this round; a half that is too small as a whole sends zeros.
+        Says of masses (k,) behind which of them enough rows stand. Clusters with too few are left out of the
+        sums, so that what is left out, which follows from the total of the site's rows, has enough rows too;
+        if all of it together has too few, the others of the set take it for this round. A half that is too
+        small as a whole sends zeros.
 
     Returns
     -------
     sums : Sums
     weights : (m,) array
-        The site's weights after the round; they stay at the site.
+        The site's weights after the round, of all its rows; they stay at the site.
 
     Notes
     -----
     **Source**: EM for a mixture with shared components and weights of every site's own (as in Marfoq et al.,
-    Federated multi-task learning under a mixture of distributions, NeurIPS 2021). Cost O(n m q²).
+    Federated multi-task learning under a mixture of distributions, NeurIPS 2021). Leaving small clusters out
+    is ours: were their rows given to the others, these would be widened at every site where classes are
+    small. Cost O(n m q²).
     """
     sums, weights = _nothing(sets), weights.copy()
     for number, half in enumerate(sets.rows):
@@ -121,8 +125,9 @@ def site_sums(
         sums.log_likelihood[number] = logsumexp(joint, axis=1).sum()
         if half != ALL:
             sums.held_out[number] = logsumexp(_joint(X[~fitted], mixture), axis=1).sum()
-        _collect(sums, sets, which, rows, _released(joint, enough))
-        weights[which] = _weights(sums.mass[which])
+        R = np.exp(joint - logsumexp(joint, axis=1)[:, None])
+        weights[which] = _weights(R.sum(axis=0))
+        _collect(sums, sets, which, rows, _released(R, joint, enough))
     return sums, weights
 
 
@@ -217,15 +222,12 @@ def _joint(X: FloatArray, mixture: Mixture) -> FloatArray:
     return log_densities(X, mixture) + np.log(mixture.weights)
 
 
-def _released(joint: FloatArray, enough: Enough) -> FloatArray:
-    """Return responsibilities (n, k) in which every cluster has no row or enough of them."""
-    R = np.exp(joint - logsumexp(joint, axis=1)[:, None])
+def _released(R: FloatArray, joint: FloatArray, enough: Enough) -> FloatArray:
+    """Return responsibilities (n, k) in which every cluster has no row or enough, and so has what is left."""
     mass = R.sum(axis=0)
     large = enough(mass)
-    if large.all():
-        return R
-    if not large.any():
-        large[np.argmax(mass)] = True
+    if large.all() or enough(mass[~large].sum(keepdims=True))[0]:
+        return np.where(large, R, 0.0)
     kept = joint[:, large]
     R = np.zeros_like(joint)
     R[:, large] = np.exp(kept - logsumexp(kept, axis=1)[:, None])

@@ -87,12 +87,6 @@ class _Points:
     at: FloatArray
     mass: FloatArray
 
-    @property
-    def centre(self) -> FloatArray:
-        """Their mean (q,)."""
-        mean: FloatArray = self.mass @ self.at / self.mass.sum()
-        return mean
-
 
 def kernel_width(cells: Cells) -> float:
     """Return how far a whitened micro-cluster usually is from the next of its site, for one axis."""

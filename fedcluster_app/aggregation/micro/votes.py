@@ -47,15 +47,14 @@ class Votes:
     sep: int | None
     count: int | None
 
-    @property
-    def fewest(self) -> int:
-        """The smaller of the two careful votes."""
-        return min(self.hold_1se, self.hold_98)
+    def careful(self, n_sites: int) -> int:
+        """Return the smaller of the two careful votes; of few sites there is no standard error to go by."""
+        return min(self.hold_1se, self.hold_98) if n_sites >= SITES_FOR_ERROR else self.hold_98
 
-    @property
-    def tied(self) -> tuple[int, int]:
-        """Least and largest number of clusters that the held-out rows cannot tell apart."""
-        return self.fewest, max(self.hold, self.fewest)
+    def tied(self, n_sites: int) -> tuple[int, int]:
+        """Return the least and the largest number of clusters that the held-out rows cannot tell apart."""
+        fewest = self.careful(n_sites)
+        return fewest, max(self.hold, fewest)
 
 
 def cast(path: Path, counts: Sequence[int] = ()) -> Votes:
@@ -95,13 +94,17 @@ def held_out_votes(k: IntArray, held_out: FloatArray) -> tuple[int, int, int]:
 
 
 def _count_vote(path: Path, counts: IntArray) -> int | None:
+    """Return the K at which the sites hold as many clusters as they counted, to 2 % of that, or None.
+
+    Deviation from the nearest: more clusters need not be more at a site, they may be of fewer sites each, so
+    of about equals the fewest are taken.
+    """
     counted = np.flatnonzero(counts)
     if not counted.size:
         return None
     found = path.effective[:, counted].sum(axis=1)
     wanted = counts[counted].sum()
     missed = np.abs(found - wanted)
-    # More clusters need not be more at a site, they may be of fewer sites each: of about equals the fewest.
     return int(path.k[np.argmax(missed <= missed.min() + GIVEN_UP * wanted)])
 
 
@@ -138,18 +141,26 @@ def decide(votes: Votes, rule: Rule, n_sites: int) -> int:
     return max(1, round(float(np.exp(np.log(voices).mean()))))
 
 
-def in_words(votes: Votes, k_hat: int, n_sites: int) -> tuple[str, ...]:
-    """Say in sentences how sure the number is."""
-    low, high = votes.tied
+def in_words(votes: Votes, tried: Sequence[int], k_hat: int, n_sites: int) -> tuple[str, ...]:
+    """Say in sentences how sure the number is, of those that were ``tried``."""
+    if len(tried) == 1:
+        return (f"no other number of clusters than {tried[0]} was tried",)
+    low, high = votes.tied(n_sites)
     if low == high:
-        said = [f"rows held out favour {low} clusters clearly"]
+        said = f"rows held out favour {number(low)} clearly"
     else:
-        said = [f"rows held out cannot tell {low} to {high} clusters apart"]
+        said = f"rows held out cannot tell {low} to {high} clusters apart"
     if not low <= k_hat <= high:
-        said[0] += f"; the other votes made it {k_hat}"
-    voices = {"bic": votes.bic, "hold": votes.hold, "hold_1se": votes.hold_1se, "hold_98": votes.hold_98}
-    voices |= {name: vote for name, vote in (("sep", votes.sep), ("count", votes.count)) if vote is not None}
-    said.append("votes: " + ", ".join(f"{name} {vote}" for name, vote in voices.items()))
-    if n_sites < SITES_FOR_ERROR:
-        said.append(f"{n_sites} sites are too few for a standard error: mistrust hold_1se")
-    return tuple(said)
+        said += f"; the other votes made it {k_hat}"
+    first = {"bic": votes.bic} if votes.count is None else {"count": votes.count}
+    voices = first | {"hold": votes.hold, "hold_98": votes.hold_98}
+    if n_sites >= SITES_FOR_ERROR:
+        voices["hold_1se"] = votes.hold_1se
+    if votes.sep is not None:
+        voices["sep"] = votes.sep
+    return said, "votes: " + ", ".join(f"{name} {vote}" for name, vote in voices.items())
+
+
+def number(k: int) -> str:
+    """Return a number of clusters in words."""
+    return f"{k} cluster{'' if k == 1 else 's'}"

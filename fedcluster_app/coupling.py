@@ -1,0 +1,63 @@
+"""What coordinator and sites both derive from the settings of GTVMin."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fedcluster_app.gtvmin.mmd import BANDWIDTHS
+from fedcluster_app.gtvmin.projection import Bounds
+from fedcluster_app.gtvmin.settings import Settings
+from fedcluster_app.gtvmin.surrogate import Draws
+from fedcluster_app.options import GTVConfig
+from fedcluster_app.streams import stream
+
+# The paper's 50 and 100 never act on its data, but would on columns that nobody scaled.
+MEAN_RADIUS, VARIANCE_CEILING = 1e6, 1e6
+
+
+def bounds_of(gtv: GTVConfig) -> Bounds:
+    """Return the feasible set of a run's mixtures."""
+    return Bounds(gtv.weight_floor, MEAN_RADIUS, gtv.variance_floor, VARIANCE_CEILING)
+
+
+def bandwidths_of(n_features: int) -> tuple[float, ...]:
+    """Return the kernels' bandwidths: the paper's in its two dimensions, and as distances grow with more."""
+    return tuple(bandwidth * math.sqrt(n_features / 2) for bandwidth in BANDWIDTHS)
+
+
+def settings_of(gtv: GTVConfig, alpha: float, n_features: int) -> Settings:
+    """Return the settings of a node's steps at one strength of the coupling."""
+    return Settings(
+        discrepancy=gtv.discrepancy,
+        alpha=alpha,
+        update=gtv.update,
+        step_size=gtv.step_size,
+        local_steps=gtv.local_steps,
+        guard=gtv.guard == "on",
+        samples=gtv.samples,
+        bandwidths=bandwidths_of(n_features),
+        bounds=bounds_of(gtv),
+    )
+
+
+def draws(seed: int, receiver: str, number: int, part: int) -> Draws:
+    """Return the random streams of a receiver in a round: one for every neighbour that it draws rows of.
+
+    Parameters
+    ----------
+    seed
+        The run's seed.
+    receiver
+        Name of the site that draws.
+    number
+        Round.
+    part
+        Which of the site's mixtures draws: 0 of all rows, then without each part of them.
+    """
+
+    def of(sender: str) -> np.random.Generator:
+        return stream(seed, receiver, "gtv-draws", number, part, sender)
+
+    return of

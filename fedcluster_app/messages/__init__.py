@@ -1,0 +1,61 @@
+"""Every message that crosses a site's border, one class each, one line a field.
+
+``leaves_site=True`` marks what a site sends: these lines are the README's table of what leaves a site, and a
+test keeps the two equal. Letters in shapes: d columns, q scaled features, k components of the site, m global
+clusters (or components of several mixtures), f their features, s sets of clusters, p mixtures of a site,
+e neighbours, c classes, t entries of a triangle.
+"""
+
+from __future__ import annotations
+
+from fedcluster_app.messages.common import (
+    AgreedScaling,
+    AskHello,
+    AskLabels,
+    Hello,
+    Labelled,
+    Refusal,
+    SiteFolder,
+)
+from fedcluster_app.messages.fedgem import (
+    AskFedGEMEnd,
+    AskFedGEMRound,
+    AskFedGEMStart,
+    FedGEMBalls,
+    FedGEMEnd,
+    FedGEMMemory,
+    FedGEMStart,
+)
+from fedcluster_app.messages.gtvmin import AskGTVRound, AskGTVStart, GTVModels
+from fedcluster_app.messages.microcluster import (
+    AskMicroClusters,
+    AskMicroRound,
+    MicroClustersSent,
+    MicroMemory,
+    MicroSums,
+)
+
+__all__ = [
+    "AgreedScaling",
+    "AskFedGEMEnd",
+    "AskFedGEMRound",
+    "AskFedGEMStart",
+    "AskGTVRound",
+    "AskGTVStart",
+    "AskHello",
+    "AskLabels",
+    "AskMicroClusters",
+    "AskMicroRound",
+    "FedGEMBalls",
+    "FedGEMEnd",
+    "FedGEMMemory",
+    "FedGEMStart",
+    "GTVModels",
+    "Hello",
+    "Labelled",
+    "MicroClustersSent",
+    "MicroMemory",
+    "MicroSums",
+    "Refusal",
+    "SiteFolder",
+]

@@ -1,0 +1,112 @@
+"""The messages of GTVMin: a site's mixtures with those of its neighbours, and its own after a round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedcluster_app.data.scaling import lower_triangle, symmetric_matrix
+from fedcluster_app.errors import WireError
+from fedcluster_app.messages.common import AgreedScaling
+from fedcluster_app.mixtures.mixture import Mixture
+from fedcluster_app.mixtures.types import FloatArray, IntArray
+from fedcluster_app.wire import array, message, scalar
+
+
+def stacked(mixtures: Sequence[Mixture]) -> dict[str, Any]:
+    """Return mixtures of full covariances as the fields ``members, weights, means, covariances``."""
+    return {
+        "members": np.repeat(np.arange(len(mixtures)), [mixture.n_components for mixture in mixtures]),
+        "weights": np.concatenate([mixture.weights for mixture in mixtures]),
+        "means": np.concatenate([mixture.means for mixture in mixtures]),
+        "covariances": lower_triangle(np.concatenate([mixture.covariances for mixture in mixtures])),
+    }
+
+
+def _unstacked(
+    members: IntArray, weights: FloatArray, means: FloatArray, triangles: FloatArray, where: str
+) -> tuple[Mixture, ...]:
+    """Undo :func:`stacked`, raising WireError if there are gaps or a mixture is none."""
+    steps = np.diff(members, prepend=-1)
+    if not np.isin(steps, (0, 1)).all() or steps[0] != 1:
+        raise WireError(f"{where}.members: expected 0, 1, ... in order without gaps, got {members.tolist()}")
+    try:
+        covariances = symmetric_matrix(triangles, means.shape[1])
+        return tuple(
+            Mixture(weights[which], means[which], covariances[which])
+            for which in (members == number for number in range(members[-1] + 1))
+        )
+    except ValueError as error:
+        raise WireError(f"{where}: {error}") from None
+
+
+@message("ask.gtv.start")
+class AskGTVStart(AgreedScaling):
+    """The scaling is agreed: make the mixtures that you start with."""
+
+
+@message("ask.gtv.round")
+class AskGTVRound(AgreedScaling):
+    """Your last mixtures and those of your neighbours: take the steps of a round."""
+
+    round: int = scalar(int, "round number", low=1)
+    alpha: float = scalar(float, "strength of the coupling", low=0.0)
+    neighbours: tuple[str, ...] = scalar(tuple, "names of the neighbours")
+    edges: FloatArray | None = array("e", "weight of the edge to each of them", low=0.0, optional=True)
+    members: IntArray = array(
+        "m", "mixture that every component is of: p of the site, then p of each neighbour", whole=True, low=0
+    )
+    weights: FloatArray = array("m", "weight of every component in its mixture", low=0.0)
+    means: FloatArray = array("m f", "mean of every component")
+    covariances: FloatArray = array("m t", "lower triangle of its covariance")
+
+    def __post_init__(self) -> None:
+        """Refuse what are not p mixtures of the site and p of each neighbour."""
+        edges = 0 if self.edges is None else len(self.edges)
+        if edges != len(self.neighbours) or len(self.mixtures) % (1 + edges):
+            raise WireError(
+                f"ask.gtv.round: {len(self.mixtures)} mixtures and {edges} edges for the site and "
+                f"{len(self.neighbours)} neighbours"
+            )
+
+    @property
+    def mixtures(self) -> tuple[Mixture, ...]:
+        """The site's p mixtures, then the p of each neighbour."""
+        return _unstacked(self.members, self.weights, self.means, self.covariances, "ask.gtv.round")
+
+
+@message("gtv.models", leaves_site=True)
+class GTVModels:
+    """A site's mixtures: one of all its rows and, for held-out scores, one without each part of them.
+
+    A component started from ``min-count`` rows or more; while fewer than that stand behind it, its mean and
+    covariance are sent as they last were.
+    """
+
+    k_counted: int = scalar(
+        int, "components at the start, before small ones were dissolved; 0 in later rounds", low=0
+    )
+    members: IntArray = array(
+        "k", "mixture that a component is of: 0 of all rows, then without each part", whole=True, low=0
+    )
+    weights: FloatArray = array("k", "weight of every component in its mixture", low=0.0)
+    means: FloatArray = array("k q", "mean of every component")
+    covariances: FloatArray = array("k t", "lower triangle of its covariance")
+    loss: FloatArray = array("p", "mean negative log-likelihood of a mixture's rows, before the steps")
+    coupling: FloatArray = array("p", "share of the disagreement with the neighbours, before the steps")
+    mapping: FloatArray = array("p", "norm of the gradient mapping, before the steps", low=0.0)
+    halvings: IntArray = array("p", "how often steps were halved", whole=True, low=0)
+    held_out: FloatArray = array("p", "log-likelihood of the part left out; 0 where there is none")
+    held_out_rows: IntArray = array("p", "rows of that part", whole=True, low=0)
+
+    def __post_init__(self) -> None:
+        """Refuse what are not p mixtures."""
+        if len(self.mixtures) != len(self.loss):
+            raise WireError(f"gtv.models: {len(self.mixtures)} mixtures, expected {len(self.loss)}")
+
+    @property
+    def mixtures(self) -> tuple[Mixture, ...]:
+        """The p mixtures."""
+        return _unstacked(self.members, self.weights, self.means, self.covariances, "gtv.models")

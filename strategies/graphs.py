@@ -1,0 +1,105 @@
+"""Laying a graph over the sites that are here: by rule, from a file, or by how near their mixtures are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fedcluster_app.config import GRAPH_FILES, RunConfig
+from fedcluster_app.coupling import bandwidths_of
+from fedcluster_app.errors import ConfigError
+from fedcluster_app.gtvmin import block_model, complete, erdos_renyi, nearest, parse_graph, ring
+from fedcluster_app.gtvmin.graph import Graph
+from fedcluster_app.gtvmin.objective import mmd_distances
+from fedcluster_app.mixtures.mixture import Mixture
+from fedcluster_app.mixtures.types import FloatArray
+from fedcluster_app.streams import stream
+
+
+@dataclass(frozen=True)
+class Laid:
+    """A graph over all sites of a run, and what there is to say about it."""
+
+    graph: Graph
+    warnings: tuple[str, ...] = ()
+
+
+def read_file(graph: str) -> Graph | None:
+    """Return the graph of a file, or None if the setting is the name of a rule.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, or is not one valid, connected graph.
+    """
+    path = Path(graph)
+    if path.suffix not in GRAPH_FILES:
+        return None
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"graph: cannot read {path} ({error}); give the path of a text file") from error
+    return parse_graph(text, path.suffix)
+
+
+def lay_graph(
+    config: RunConfig, file: Graph | None, names: tuple[str, ...], mixtures: Mapping[str, Mixture]
+) -> Laid:
+    """Lay the configured graph over the sites.
+
+    Parameters
+    ----------
+    config
+        Settings of the run.
+    file
+        What :func:`read_file` found.
+    names
+        Sites that take part.
+    mixtures : mapping of site name to Mixture
+        What sites start with; for "nearest" alone, where a site that has none gets no edge.
+
+    Raises
+    ------
+    ConfigError
+        If the rule does not fit the number of sites.
+    """
+    graph = part_of(file, names) if file is not None else _by_rule(config, names, mixtures)
+    alone = [part[0] for part in graph.islands if len(part) == 1 and len(names) > 1]
+    warnings = []
+    if file is not None and (absent := sorted(set(file.names) - set(names))):
+        warnings.append(f"the graph names sites {', '.join(absent)}, which are not here")
+    if alone:
+        warnings.append(f"sites {', '.join(alone)} have no neighbour here, so they fit their mixtures alone")
+    return Laid(graph, tuple(warnings))
+
+
+def part_of(graph: Graph, names: Collection[str]) -> Graph:
+    """Return the graph over some sites, with the edges of which both ends are among them."""
+    here = [(edge, w) for edge, w in zip(graph.edges, graph.weights, strict=True) if set(edge) <= set(names)]
+    return Graph(tuple(names), tuple(edge for edge, _ in here), tuple(weight for _, weight in here))
+
+
+def _distances(mixtures: Sequence[Mixture]) -> FloatArray:
+    return mmd_distances(mixtures, bandwidths_of(mixtures[0].n_features))
+
+
+def _by_rule(config: RunConfig, names: tuple[str, ...], mixtures: Mapping[str, Mixture]) -> Graph:
+    gtv, rng = config.gtv, stream(config.seed, "graph")
+    if gtv.graph == "ring":
+        return ring(names)
+    if gtv.graph == "complete":
+        return complete(names)
+    if gtv.graph == "sbm":
+        if gtv.blocks > len(names):
+            raise ConfigError(f"graph-blocks: expected at most {len(names)}, one site each, got {gtv.blocks}")
+        blocks = [part.tolist() for part in np.array_split(sorted(names), gtv.blocks)]
+        return block_model(blocks, gtv.p_in, gtv.p_out, rng)
+    if gtv.graph == "nearest":
+        here = tuple(sorted(mixtures))
+        near = min(gtv.nearest, max(1, len(here) - 1))
+        found = nearest(here, _distances([mixtures[name] for name in here]), near)
+        return replace(found, names=names)
+    return erdos_renyi(names, gtv.p, rng)
