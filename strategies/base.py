@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -79,11 +78,10 @@ class SiteStrategy(Strategy, Generic[S]):
         self._note = note
         self.outcome = Outcome("failed: the run was interrupted")
         self.trace: list[ExchangeRecord] = []
-        self._bytes_down: Counter[str] = Counter()
-        self._bytes_up: Counter[str] = Counter()
         self._roster = Roster({}, {}, (), 0, 0)
         self._exchange = Exchange("none", {}, {})
         self._asked: dict[str, str] = {}
+        self._sent: dict[str, int] = {}
         self._began = 0.0
         self.state: S | None = None
 
@@ -153,9 +151,10 @@ class SiteStrategy(Strategy, Generic[S]):
     ) -> Iterable[Message]:
         """Make the messages of the exchange at hand: a fresh one for every site."""
         letters = []
+        self._sent = {}
         for name, ask in sorted(self._exchange.asks.items()):
             payload = encode(ask)
-            self._bytes_down[name] += payload.nbytes
+            self._sent[name] = payload.nbytes
             node = self._roster.members[name].node_id
             letters.append(
                 letter(payload, node, self._exchange.category, server_round, self.config.round_timeout)
@@ -169,14 +168,12 @@ class SiteStrategy(Strategy, Generic[S]):
         assert self.state is not None
         problem = partial(self.problem, self.state)
         answers = sort_answers(self._exchange, replies, self._asked, problem)
-        self._bytes_up.update(answers.bytes_up)
-        down = sum(encode(ask).nbytes for ask in self._exchange.asks.values())
         if self._exchange.must_answer and len(answers.values) < self.config.quorum:
-            self._record(answers, down, {})
+            self._record(answers, {})
             raise RunError(self._silence(answers))
         self.state = self.tell(self.state, answers)
         figures = self.figures(self.state)
-        self._record(answers, down, figures)
+        self._record(answers, figures)
         return None, MetricRecord({name: float(value) for name, value in figures.items()})
 
     def configure_evaluate(
@@ -194,10 +191,11 @@ class SiteStrategy(Strategy, Generic[S]):
         self._began = time.monotonic()
         self._exchange = Exchange("hello", {}, {})
         self._roster = roster = join(grid, self.config, self.run_folder, self.say)
-        self._bytes_down.update({name: member.bytes_down for name, member in roster.members.items()})
-        self._bytes_up.update({name: member.bytes_up for name, member in roster.members.items()})
-        answers = Answers(roster.members, roster.set_aside, roster.late, self._bytes_up)
-        self._record(answers, sum(self._bytes_down.values()), {"sites": len(roster.members)})
+        self._sent = {name: member.bytes_down for name, member in roster.members.items()}
+        up = {name: member.bytes_up for name, member in roster.members.items()}
+        self._record(
+            Answers(roster.members, roster.set_aside, roster.late, up), {"sites": len(roster.members)}
+        )
         if shortage := roster.shortage(self.config):
             raise RunError(shortage)
         if not roster.moments:
@@ -236,15 +234,16 @@ class SiteStrategy(Strategy, Generic[S]):
             metrics = self.aggregate_train(number, mail.replies)[1]
         return metrics or MetricRecord()
 
-    def _record(self, answers: Answers, bytes_down: int, figures: Mapping[str, float]) -> None:
+    def _record(self, answers: Answers, figures: Mapping[str, float]) -> None:
         record = ExchangeRecord(
             exchange=len(self.trace) + 1,
             phase=self._exchange.phase,
             answered=tuple(answers.values),
             late=answers.late,
             failed=answers.failed,
-            bytes_down=bytes_down,
+            bytes_down=sum(self._sent.values()),
             bytes_up=sum(answers.bytes_up.values()),
+            by_site={name: (down, answers.bytes_up.get(name, 0)) for name, down in self._sent.items()},
             seconds=time.monotonic() - self._began,
             figures=dict(figures),
         )
@@ -275,7 +274,8 @@ class SiteStrategy(Strategy, Generic[S]):
                     else f"{len(missed)} exchanges from {missed[0].phase} on"
                 )
                 status = f"missed {what}: {reason}"
-            up, down = self._bytes_up[name], self._bytes_down[name]
+            sizes = [record.by_site.get(name, (0, 0)) for record in self.trace]
+            down, up = (sum(part) for part in zip(*sizes, strict=True)) if sizes else (0, 0)
             results.append(replace(site, status=status, bytes_up=up, bytes_down=down))
         results += [
             SiteResult(name, f"set aside: {reason}", 0) for name, reason in self._roster.set_aside.items()

@@ -38,6 +38,8 @@ class ExchangeRecord:
         Sites that could not answer, or whose answer could not be used, and why.
     bytes_down, bytes_up : int
         Payload sent to and received from the sites.
+    by_site : mapping of str to (int, int)
+        The same for every site that was asked.
     seconds : float
         Wall-clock time.
     figures : mapping of str to float
@@ -51,6 +53,7 @@ class ExchangeRecord:
     failed: Mapping[str, str]
     bytes_down: int
     bytes_up: int
+    by_site: Mapping[str, tuple[int, int]]
     seconds: float
     figures: Mapping[str, float]
 

@@ -263,6 +263,12 @@ def test_what_leaves_a_site_is_in_its_ledger(four_sites: list[dict[str, Any]]) -
     }
     assert lines[1]["arrays"]["covariances"]["shape"][1] == 3
     up = {site.name: site.bytes_up for site in one.outcome.sites}
+    # Bytes of every site and exchange add up both ways.
+    for record in one.trace:
+        assert sum(down for down, _ in record.by_site.values()) == record.bytes_down
+        assert sum(up for _, up in record.by_site.values()) == record.bytes_up
+    for name, total in up.items():
+        assert total == sum(record.by_site[name][1] for record in one.trace)
     assert sum(line["bytes"] for line in lines) == pytest.approx(up["a"], rel=0.01)
 
 

@@ -189,6 +189,7 @@ def record(number: int = 1, **changes: Any) -> ExchangeRecord:
         failed={},
         bytes_down=1234,
         bytes_up=999,
+        by_site={"a": (617, 500), "b": (617, 499)},
         seconds=0.25,
         figures={"k_hat": 7, "movement": 0.01234},
     )
@@ -279,6 +280,7 @@ def test_every_exchange_is_on_disk_at_once(tmp_path: Path) -> None:
         "failed": {},
         "bytes_down": 1234,
         "bytes_up": 999,
+        "by_site": {"a": [617, 500], "b": [617, 499]},
         "seconds": 0.25,
         "figures": {"k_hat": 7, "movement": 0.01234},
     }
