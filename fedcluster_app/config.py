@@ -137,7 +137,9 @@ def parse_run_config(values: Mapping[str, Any]) -> RunConfig:
 
 def _check_gtv(gtv: GTVConfig) -> None:
     words = ("erdos-renyi", "ring", "complete", "sbm", "nearest")
-    if gtv.graph not in words and not (os.path.isabs(gtv.graph) and Path(gtv.graph).suffix in GRAPH_FILES):
+    if gtv.graph not in words and not (
+        os.path.isabs(gtv.graph) and Path(gtv.graph).suffix.lower() in GRAPH_FILES
+    ):
         raise ConfigError(
             f"run config: graph expected one of {', '.join(words)}, or the absolute path of a file "
             f"({', '.join(GRAPH_FILES)}), got {gtv.graph!r}"

@@ -43,13 +43,14 @@ def conduct(grid: Grid, config: RunConfig, run_id: int) -> Path:
         If the run failed; the folder's summary has the reason as ``status``.
     """
     strategy_class = strategy_of(config)
-    folder = RunFolder(Path(config.output_dir) if config.output_dir else default_folder(run_id))
+    path = Path(config.output_dir) if config.output_dir else default_folder(run_id)
 
     def note(record: ExchangeRecord) -> None:
         folder.note(record)
         _say(exchange_line(record))
 
-    strategy = strategy_class(config, run_folder=str(folder.path), say=_say, note=note)
+    strategy = strategy_class(config, run_folder=str(path), say=_say, note=note)
+    folder = RunFolder(path)
     strategy.summary()
     try:
         strategy.start(grid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,7 +37,7 @@ def read_file(graph: str) -> Graph | None:
         If the file cannot be read, or is not one valid, connected graph.
     """
     path = Path(graph)
-    if path.suffix not in GRAPH_FILES:
+    if path.suffix.lower() not in GRAPH_FILES:
         return None
     try:
         text = path.read_text(encoding="utf-8")
@@ -46,7 +47,11 @@ def read_file(graph: str) -> Graph | None:
 
 
 def lay_graph(
-    config: RunConfig, file: Graph | None, names: tuple[str, ...], mixtures: Mapping[str, Mixture]
+    config: RunConfig,
+    file: Graph | None,
+    names: tuple[str, ...],
+    able: tuple[str, ...],
+    mixtures: Mapping[str, Mixture],
 ) -> Laid:
     """Lay the configured graph over the sites.
 
@@ -58,21 +63,33 @@ def lay_graph(
         What :func:`read_file` found.
     names
         Sites that take part.
+    able
+        Those among them that can send mixtures.
     mixtures : mapping of site name to Mixture
         What sites start with; for "nearest" alone, where a site that has none gets no edge.
 
     Raises
     ------
     ConfigError
-        If the rule does not fit the number of sites.
+        If the rule does not fit the number of sites, or no edge of a file joins two of them.
     """
     graph = part_of(file, names) if file is not None else _by_rule(config, names, mixtures)
-    alone = [part[0] for part in graph.islands if len(part) == 1 and len(names) > 1]
-    warnings = []
+    parts, warnings = part_of(graph, able).islands, []
+    alone = [part[0] for part in parts if len(part) == 1 and len(able) > 1]
     if file is not None and (absent := sorted(set(file.names) - set(names))):
-        warnings.append(f"the graph names sites {', '.join(absent)}, which are not here")
+        if not graph.edges and len(names) > 1:
+            raise ConfigError(
+                f"graph: no edge joins two sites that are here ({', '.join(sorted(names))}); the file names "
+                f"{', '.join(file.names)}"
+            )
+        meant = {name: difflib.get_close_matches(name, set(names) - set(file.names), n=1) for name in absent}
+        told = [f"{name} (did you mean {close[0]!r}?)" if close else name for name, close in meant.items()]
+        warnings.append(f"the graph names sites {', '.join(told)}, which are not here")
     if alone:
         warnings.append(f"sites {', '.join(alone)} have no neighbour here, so they fit their mixtures alone")
+    if len(parts) - len(alone) > 1:
+        shown = "; ".join(", ".join(part) for part in parts if len(part) > 1)
+        warnings.append(f"no edge joins these parts of the graph: {shown}")
     return Laid(graph, tuple(warnings))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +16,7 @@ from fedcluster_app.gtvmin.fading import fade
 from fedcluster_app.gtvmin.identity import identify
 from fedcluster_app.gtvmin.progress import Progress, Stop, advance, status
 from fedcluster_app.gtvmin.projection import Bounds, infeasible
-from fedcluster_app.gtvmin.starts import within_variance
-from fedcluster_app.messages import AskGTVRound, AskGTVStart, GTVModels
+from fedcluster_app.messages import AskGTVRound, AskGTVStart, GTVMixture
 from fedcluster_app.messages.gtvmin import stacked
 from fedcluster_app.results.outcome import Outcome
 from strategies.base import Agreement, SiteStrategy
@@ -26,12 +26,15 @@ from strategies.gtvmin_results import conclude, site_models
 from strategies.gtvmin_rounds import GTVRun, Stage, report_of, rescaled, unit_of
 from strategies.labelling import ask_labels
 from strategies.mailbox import Mailbox
-from strategies.plausible import greeted
 
 # Rounds after which fading edges are weighed again.
 FADE_EVERY = 5
 # Rounds at the chosen alpha that may be worse than the best before the run ends.
 PATIENCE = 3
+# The paper's, where no rows can be held out to choose by.
+DEFAULT_ALPHA = 1.0
+# Bounds that bind nothing: a site starts in a unit of its own.
+SMALLEST, UNBOUND = 1e-300, 1e150
 
 
 class GTVMin(SiteStrategy[GTVRun]):
@@ -56,7 +59,9 @@ class GTVMin(SiteStrategy[GTVRun]):
 
     def begin(self, agreement: Agreement) -> GTVRun:
         """Start at the first alpha, with the graph if it needs no mixtures."""
-        state = GTVRun(agreement, Stage(self._alphas[0], Progress(), Mailbox()))
+        given = self.config.gtv.alphas
+        alphas = tuple(sorted(alpha_path.AUTO if given is None else given))
+        state = GTVRun(agreement, Stage(alphas[0], Progress(), Mailbox()), alphas=alphas)
         return state if self.config.gtv.graph == "nearest" else self._laid(state)
 
     def ask(self, state: GTVRun) -> Exchange | None:
@@ -68,49 +73,65 @@ class GTVMin(SiteStrategy[GTVRun]):
         return None
 
     def problem(self, state: GTVRun, name: str, answer: Any) -> str | None:
-        """Say why a neighbour should not see a mixture: it must lie where the steps can lead to."""
-        if not isinstance(answer, GTVModels):
+        """Say why an answer cannot be used: mixtures lie where steps can lead to, scores where rows can."""
+        if not isinstance(answer, GTVMixture):
             return None
-        bounds = self._bounds
-        if answer.k_counted:
-            bounds = replace(bounds, variance_floor=np.finfo(float).tiny)
-            moments = state.agreement.roster.moments[name]
-            spread = float(greeted(moments, state.agreement.scaling).variance.mean())
-            within = within_variance(answer.mixtures[0])
-            if within > 2 * spread + bounds.weight_floor:
-                return f"its mixtures were not used: variance {within:.3g} inside, {spread:.3g} of rows"
-        found = (infeasible(mixture, bounds) for mixture in answer.mixtures)
-        return next((f"its mixtures were not used: {reason}" for reason in found if reason), None)
+        problem = self._problem_of(state, name, answer)
+        return problem and f"its mixture was not used: {problem}"
+
+    def _problem_of(self, state: GTVRun, name: str, answer: GTVMixture) -> str | None:
+        begun, rows = state.starts.get(name), state.agreement.roster.members[name].hello.rows
+        if (begun is None) != (answer.k_counted > 0):
+            return "it is no start" if begun is None else "it is a start, after the start"
+        if answer.held_out_rows not in ((0, rows) if begun is None else (0, begun.held_out_rows)):
+            return f"{answer.held_out_rows} rows held out"
+        if begun is None:
+            return infeasible(answer.mixture, Bounds(self._bounds.weight_floor, UNBOUND, SMALLEST, UNBOUND))
+        highest = -answer.means.shape[1] / 2 * math.log(2 * math.pi * self._bounds.variance_floor)
+        if answer.held_out > answer.held_out_rows * highest:
+            return "no rows can be as likely as it says of those held out"
+        return infeasible(answer.mixture, self._bounds)
 
     def tell(self, state: GTVRun, answers: Answers) -> GTVRun:
         """Take mixtures or labels in."""
         if state.identity is not None:
             return replace(state, labelled=answers.values)
-        stage, values = state.stage, answers.values
-        unit = 1.0 if stage.mailbox.posts else unit_of(state, values)
-        starts = {name: value for name, value in values.items() if value.k_counted}
-        values = {**values, **{name: rescaled(value, unit, self._bounds) for name, value in starts.items()}}
-        number = stage.mailbox.round + 1 if stage.mailbox.posts else 0
-        counted = {name: value.k_counted for name, value in starts.items()}
-        reports = {name: report_of(value) for name, value in values.items() if not value.k_counted}
-        progress = advance(stage.progress, reports, stage.alpha) if reports else stage.progress
-        stage = Stage(stage.alpha, progress, stage.mailbox.after(values, number))
-        agreement = replace(state.agreement, scaling=state.agreement.scaling.in_units(unit))
-        state = replace(state, agreement=agreement, stage=stage, last=stage)
-        if reports:
-            state = state.with_scores()
-        begun = {name: values[name] for name in starts}
-        state = replace(state, k_counted={**state.k_counted, **counted}, starts={**state.starts, **begun})
-        if state.laid is None:
-            state = self._laid(state)
+        starts = {name: value for name, value in answers.values.items() if name not in state.starts}
+        values = {name: value for name, value in answers.values.items() if name in state.starts}
+        unit = 1.0
+        if not state.starts and starts:
+            unit = unit_of(state, starts)
+            state = replace(state, unit=unit)
+        starts = {name: rescaled(value, unit, self._bounds) for name, value in starts.items()}
+        state = self._round_over(state, values, starts)
         return self._weighed(state if self._status(state) == "running" else self._after_stage(state))
+
+    def _round_over(
+        self, state: GTVRun, values: Mapping[str, GTVMixture], starts: Mapping[str, GTVMixture]
+    ) -> GTVRun:
+        """Take in what sites sent in a round, and what others start with."""
+        stage = state.stage
+        number = stage.mailbox.round + 1 if stage.mailbox.posts else 0
+        progress = stage.progress
+        if values:
+            reports = {name: report_of(value) for name, value in values.items()}
+            progress = advance(progress, reports, stage.alpha)
+        stage = Stage(stage.alpha, progress, stage.mailbox.after({**values, **starts}, number))
+        state = replace(state, stage=stage, last=stage, starts={**state.starts, **starts})
+        if state.laid is None or (starts and self.config.gtv.graph == "nearest"):
+            state = self._laid(state)
+        if not number and len(state.alphas) > 1 and not any(start.held_out_rows for start in starts.values()):
+            # Nothing can tell them apart.
+            alpha = DEFAULT_ALPHA if DEFAULT_ALPHA in state.alphas else state.alphas[0]
+            return replace(state, alphas=(alpha,), stage=replace(stage, alpha=alpha))
+        return state.with_scores() if values else state
 
     def figures(self, state: GTVRun) -> dict[str, float]:
         """Return how the rounds go, and in the end the number of clusters over all sites."""
         if state.labelled is not None and state.identity is not None:
             return {"k_hat": state.identity.n_clusters}
         stage = state.last or state.stage
-        figures = {"alpha": stage.alpha, "held_out": stage.held_out.mean}
+        figures = {"alpha": stage.alpha, "held_out": state.log_density(stage.held_out)}
         if stage.progress.trace:
             last = stage.progress.trace[-1]
             figures |= {"potential": last.potential, "disagreement": last.coupling, "mapping": last.mapping}
@@ -118,83 +139,78 @@ class GTVMin(SiteStrategy[GTVRun]):
 
     def conclude(self, state: GTVRun) -> Outcome:
         """Return every site's mixture with all that led to it."""
-        return conclude(state, self.config, self._status(state))
+        return conclude(state, self.config)
 
     @property
     def _bounds(self) -> Bounds:
         return bounds_of(self.config.gtv)
 
-    @property
-    def _alphas(self) -> Sequence[float]:
-        """Strengths to try, the weakest first."""
-        given = self.config.gtv.alphas
-        return sorted(alpha_path.AUTO if given is None else given)
-
     def _laid(self, state: GTVRun) -> GTVRun:
         """Lay the graph over the sites; a file is told which of them are here."""
-        laid = lay_graph(self.config, self._file, tuple(state.agreement.roster.members), state.mixtures)
+        roster = state.agreement.roster
+        laid = lay_graph(
+            self.config, self._file, tuple(roster.members), tuple(roster.moments), state.mixtures
+        )
         q = state.agreement.scaling.n_features_out
-        settings_of(self.config.gtv, max(self._alphas), q).check_degree(laid.graph.max_degree)
+        settings_of(self.config.gtv, state.alphas[-1], q).check_degree(laid.graph.max_degree)
+        for warning in laid.warnings:
+            self.say(f"warning: {warning}")
         return replace(state, laid=laid, graph=laid.graph)
 
     def _weighed(self, state: GTVRun) -> GTVRun:
-        """Let edges fade between unlike sites, every few rounds."""
-        if self.config.gtv.edge_weights == "graph" or state.stage.progress.round % FADE_EVERY:
+        """Let edges fade between unlike sites: every few rounds, and when a site has come."""
+        if self.config.gtv.edge_weights == "graph" or state.laid is None or state.graph is None:
             return state
-        assert state.laid is not None
-        rows = {name: state.agreement.roster.members[name].hello.rows for name in state.mixtures}
-        base, bandwidths = (
-            part_of(state.laid.graph, state.mixtures),
-            bandwidths_of(state.agreement.scaling.n_features_out),
-        )
-        faded = fade(base, state.mixtures, rows, bandwidths)
+        if state.stage.progress.round % FADE_EVERY and set(state.graph.names) == set(state.mixtures):
+            return state
+        base = part_of(state.laid.graph, state.mixtures)
+        bandwidths = bandwidths_of(state.agreement.scaling.n_features_out)
+        faded = fade(base, state.mixtures, state.rows, bandwidths)
         return replace(state, graph=faded.graph, off=faded.off)
 
     def _status(self, state: GTVRun) -> str:
-        gtv, best = self.config.gtv, state.best
-        if state.chosen and best is not None and state.stage.progress.round >= best.progress.round + PATIENCE:
+        gtv, best, done = self.config.gtv, state.best, state.stage.progress.round
+        if state.chosen and best is not None and done >= best.progress.round + PATIENCE:
             return "best"
-        most = gtv.rounds if state.chosen or len(self._alphas) == 1 else gtv.path_rounds
+        most = gtv.rounds if state.chosen or len(state.alphas) == 1 else gtv.path_rounds
         return status(state.stage.progress, Stop(most, gtv.tolerance, gtv.settled))
 
     def _after_stage(self, state: GTVRun) -> GTVRun:
-        """Go on to the next alpha, then at the best one while it still gets better, and to the end."""
-        if state.chosen:
-            return self._identified(replace(state, stage=state.best or state.stage))
+        """Go on to the next alpha, then with the best one for as long as it gets better, and to the end."""
+        if len(state.alphas) == 1 or state.chosen:
+            stopped_by, stage = self._status(state), (state.best if state.chosen else None) or state.stage
+            state = replace(state, stage=stage, stopped_by=stopped_by)
+            return replace(state, identity=identify(state.mixtures, state.rows))
         tried = alpha_path.at_their_best(state.seen)
-        if len(tried) < len(self._alphas) and not alpha_path.is_over(tried):
-            return replace(state, stage=state.anew(self._alphas[len(tried)]))
-        best = state.best
-        if len(self._alphas) == 1 or best is None:
-            return self._identified(state)
-        state = replace(state, stage=best.later(state.stage.mailbox.round), chosen=True)
-        return state if self._status(state) == "running" else self._identified(state)
-
-    def _identified(self, state: GTVRun) -> GTVRun:
-        rows = {name: state.agreement.roster.members[name].hello.rows for name in state.mixtures}
-        return replace(state, identity=identify(state.mixtures, rows))
+        if len(tried) < len(state.alphas) and not alpha_path.is_over(tried):
+            return state.anew(state.alphas[len(tried)])
+        return replace(state, chosen=True).anew(tried[alpha_path.best_of(tried)].alpha)
 
     def _ask_round(self, state: GTVRun) -> Exchange:
-        scaling, mailbox = state.agreement.scaling, state.stage.mailbox
+        scaling, mailbox, most = state.scaling, state.stage.mailbox, self.config.gtv.max_age
         agreed = vars(AskGTVStart(scaling.center, scaling.scale, scaling.components, scaling.score_scale))
         asks: dict[str, Any] = {}
         for name in state.agreement.roster.moments:
             if name not in mailbox.posts:
                 asks[name] = AskGTVStart(**agreed)
                 continue
+            # Every question to a site that is gone costs a round's patience.
+            if mailbox.age(name) > most and mailbox.round % (most + 1):
+                continue
             assert state.graph is not None
-            near = mailbox.for_site(name, state.graph, self.config.gtv.max_age)
-            models = [mailbox.posts[name].content, *(content for content, _ in near.values())]
+            near = mailbox.for_site(name, state.graph, most)
+            posts = [mailbox.posts[name].content, *(post for post, _ in near.values())]
             asks[name] = AskGTVRound(
                 **agreed,
                 round=mailbox.round + 1,
+                first=state.stage.progress.round == 0,
                 alpha=state.stage.alpha,
                 neighbours=tuple(near),
                 edges=np.array([weight for _, weight in near.values()]) if near else None,
-                **stacked([mixture for model in models for mixture in model.mixtures]),
+                **stacked([post.mixture for post in posts]),
             )
-        q, p = scaling.n_features_out, 1 + self.config.gtv.folds
+        q = scaling.n_features_out
         phase = f"round {mailbox.round + 1}" if mailbox.posts else "start"
-        answers: dict[type, type] = {AskGTVStart: GTVModels, AskGTVRound: GTVModels}
-        size = {"q": q, "t": q * (q + 1) // 2, "p": p}
+        answers: dict[type, type] = {AskGTVStart: GTVMixture, AskGTVRound: GTVMixture}
+        size = {"q": q, "t": q * (q + 1) // 2}
         return Exchange(phase, asks, answers, sizes=dict.fromkeys(asks, size))

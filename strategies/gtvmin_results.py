@@ -10,8 +10,10 @@ import numpy as np
 from fedcluster_app.config import RunConfig
 from fedcluster_app.coupling import settings_of
 from fedcluster_app.gtvmin import alpha_path
+from fedcluster_app.gtvmin.alpha_path import Point
 from fedcluster_app.gtvmin.edges import EdgeReport, edge_reports
 from fedcluster_app.gtvmin.objective import certificate
+from fedcluster_app.gtvmin.progress import Stop, status
 from fedcluster_app.gtvmin.settings import Settings
 from fedcluster_app.metrics.mixtures import effective_components
 from fedcluster_app.mixtures.mixture import Mixture
@@ -21,10 +23,16 @@ from fedcluster_app.streams import stream
 from strategies.gtvmin_rounds import GTVRun
 from strategies.labelling import SiteModel, personal_scores, personal_site_scores
 
+# Share of the potential by which the last rounds may still move without a word.
+NEARLY = 1e-3
+
 
 def site_models(state: GTVRun) -> dict[str, SiteModel]:
-    """Return what every site labels its rows by: its mixture, or if it has none its neighbours' together."""
-    identity, mixtures, laid = state.identity, state.mixtures, state.laid
+    """Return what every site labels its rows by: its mixture, or if it has none its neighbours' together.
+
+    A site that has neither is left out: it is told nothing of anybody else.
+    """
+    identity, mixtures, laid = state.identity, state.agreed_mixtures, state.laid
     assert identity is not None
     assert laid is not None
     models = {}
@@ -33,19 +41,20 @@ def site_models(state: GTVRun) -> dict[str, SiteModel]:
             models[name] = SiteModel(mixtures[name], names=identity.labels[name])
             continue
         near = {other: w for other, w in laid.graph.neighbours(name).items() if other in mixtures}
-        near = near or dict.fromkeys(mixtures, 1.0)
-        total = sum(near.values())
-        parts = [mixtures[other] for other in near]
-        union = Mixture(
-            np.concatenate([part.weights * w / total for part, w in zip(parts, near.values(), strict=True)]),
-            np.concatenate([part.means for part in parts]),
-            np.concatenate([part.covariances for part in parts]),
-        )
-        models[name] = SiteModel(union, names=np.concatenate([identity.labels[other] for other in near]))
+        if near:
+            total = sum(near.values())
+            parts = [(mixtures[other], w / total) for other, w in near.items()]
+            union = Mixture(
+                np.concatenate([part.weights * share for part, share in parts]),
+                np.concatenate([part.means for part, _ in parts]),
+                np.concatenate([part.covariances for part, _ in parts]),
+            )
+            names = np.concatenate([identity.labels[other] for other in near])
+            models[name] = SiteModel(union, names=names)
     return models
 
 
-def conclude(state: GTVRun, config: RunConfig, stopped_by: str) -> Outcome:
+def conclude(state: GTVRun, config: RunConfig) -> Outcome:
     """Return the outcome of a run whose exchanges are over."""
     agreement, identity, laid = state.agreement, state.identity, state.laid
     assert identity is not None  # the exchanges before have filled them
@@ -55,46 +64,48 @@ def conclude(state: GTVRun, config: RunConfig, stopped_by: str) -> Outcome:
     point = state.stage.held_out
     mixtures = {name: model.clusters for name, model in models.items()}
     names = {name: model.names for name, model in models.items() if model.names is not None}
-    scores = {"held_out_log_likelihood": point.mean} if point.rows else {}
+    scores = {"held_out_log_likelihood": state.log_density(point)} if point.rows else {}
     return Outcome(
         status=FINISHED,
         k_hat=identity.n_clusters,
         model=PersonalModels(agreement.columns, agreement.scaling, mixtures, names),
-        sites=tuple(_site(state, models[name], name) for name in agreement.roster.members),
+        sites=tuple(_site(state, models.get(name), name) for name in agreement.roster.members),
         scores=scores | personal_scores(state.labelled, models),
-        details=_details(state, config, stopped_by),
+        details=_details(state, config),
         words=_words(state),
-        warnings=(*agreement.report.warnings, *laid.warnings, *_warnings(state, config, stopped_by)),
+        warnings=(*agreement.report.warnings, *laid.warnings, *_warnings(state, config)),
     )
 
 
-def _site(state: GTVRun, model: SiteModel, name: str) -> SiteResult:
+def _site(state: GTVRun, model: SiteModel | None, name: str) -> SiteResult:
     member = state.agreement.roster.members[name]
     details: dict[str, Any] = {}
-    if name in state.mixtures:
+    if name in state.mixtures and model is not None:
         point = state.stage.held_out
         details = {
-            "k_counted": state.k_counted.get(name),
+            "k_counted": state.starts[name].k_counted,
             "k_g": model.clusters.n_components,
             "k_eff": effective_components(model.clusters.weights),
             "clusters": [] if model.names is None else model.names.tolist(),
             "neighbours": sorted(state.live_graph.neighbours(name)),
         }
         if name in point.rows:
-            details["held_out_log_likelihood"] = point.held_out[name] / point.rows[name]
-    if state.labelled and name in state.labelled:
+            own = Point(point.alpha, {name: point.held_out[name]}, {name: point.rows[name]})
+            details["held_out_log_likelihood"] = state.log_density(own)
+    if state.labelled and name in state.labelled and model is not None:
         details |= personal_site_scores(state.labelled[name], model.clusters)
     return SiteResult(
         name, "ok" if name in state.mixtures else "receives only", member.hello.rows, details=details
     )
 
 
-def _details(state: GTVRun, config: RunConfig, stopped_by: str) -> dict[str, Any]:
+def _details(state: GTVRun, config: RunConfig) -> dict[str, Any]:
     trace = state.stage.progress.trace
     found: dict[str, Any] = {
         "alpha": state.stage.alpha,
-        "rounds": len(state.seen),
-        "stopped_by": stopped_by,
+        "rounds": state.stage.mailbox.round,
+        "unit": state.unit,
+        "stopped_by": state.stopped_by,
         "alpha_path": _path(state),
         "edges": [vars(edge) for edge in _edges(state, config)],
         "edges_off": list(state.off),
@@ -114,11 +125,11 @@ def _path(state: GTVRun) -> list[dict[str, float]]:
     points = alpha_path.at_their_best(state.seen)
     if len(points) < 2:
         return []
-    best = state.stage.held_out
+    best = points[alpha_path.best_of(points)]
     return [
         {
             "alpha": point.alpha,
-            "held_out_log_likelihood": point.mean,
+            "held_out_log_likelihood": state.log_density(point),
             "standard_error_to_best": alpha_path.standard_error(point, best),
             "rounds": sum(other.alpha == point.alpha for other in state.seen),
         }
@@ -141,27 +152,39 @@ def _words(state: GTVRun) -> tuple[str, ...]:
     point, tried = state.stage.held_out, alpha_path.at_their_best(state.seen)
     told = []
     if len(tried) > 1:
-        curve = ", ".join(f"{p.alpha:g}: {p.mean:.3f}" for p in tried)
+        curve = ", ".join(f"{p.alpha:g}: {state.log_density(p):.3f}" for p in tried)
         told.append(
             f"alpha {state.stage.alpha:g} chosen by the mean log-likelihood of rows held out ({curve})"
         )
     elif point.rows:
-        told.append(f"alpha {state.stage.alpha:g}; rows held out have mean log-likelihood {point.mean:.3f}")
+        found = state.log_density(point)
+        told.append(f"alpha {state.stage.alpha:g}; rows held out have mean log-likelihood {found:.3f}")
     if state.off:
         pairs = ", ".join(f"{a} - {b}" for a, b in state.off)
         told.append(f"{len(state.off)} edges between unlike sites were switched off: {pairs}")
     return tuple(told)
 
 
-def _warnings(state: GTVRun, config: RunConfig, stopped_by: str) -> list[str]:
+def _nearly_settled(state: GTVRun) -> bool:
+    progress = state.stage.progress
+    return status(progress, Stop(max_rounds=progress.round, tolerance=0.0, settled=NEARLY)) == "settled"
+
+
+def _warnings(state: GTVRun, config: RunConfig) -> list[str]:
     found = []
-    if stopped_by == "max_rounds" and len(alpha_path.at_their_best(state.seen)) == 1:
+    if state.stopped_by == "max_rounds" and not _nearly_settled(state):
         found.append(
-            f"the rounds stopped at gtv-rounds={config.gtv.rounds}; mixtures still move "
-            f"(gtv-tolerance={config.gtv.tolerance:g}, gtv-settled={config.gtv.settled:g})"
+            f"the rounds stopped at gtv-rounds={config.gtv.rounds}, loss or disagreement still moving by "
+            f"more than {NEARLY:g} of their sum"
         )
+    tried = alpha_path.at_their_best(state.seen)
+    if len(tried) > 1 and state.stage.alpha == max(point.alpha for point in tried) > 0:
+        found.append(f"alpha={state.stage.alpha:g} is the largest that was tried; give larger ones")
     if not state.stage.held_out.rows and config.gtv.folds:
-        found.append("no site has rows enough to hold a part out, so nothing says how good this is")
+        found.append(
+            f"no site has rows enough to hold gtv-folds={config.gtv.folds} parts out, so nothing says how "
+            f"good alpha={state.stage.alpha:g} is; take fewer, or give alpha"
+        )
     old = [name for name in state.mixtures if state.stage.mailbox.age(name) > 0]
     if old:
         found.append(
@@ -170,4 +193,9 @@ def _warnings(state: GTVRun, config: RunConfig, stopped_by: str) -> list[str]:
     silent = sorted(set(state.agreement.roster.moments) - set(state.mixtures))
     if silent:
         found.append(f"sites {', '.join(silent)} never sent a mixture; they label by their neighbours'")
+    unlabelled = sorted(set(state.agreement.roster.members) - set(site_models(state)))
+    if unlabelled:
+        found.append(
+            f"sites {', '.join(unlabelled)} have neither a mixture nor a neighbour with one, and so no labels"
+        )
     return found

@@ -6,16 +6,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from fedcluster_app.data.scaling import Scaling, lower_triangle
 from fedcluster_app.gtvmin import node
-from fedcluster_app.gtvmin.alpha_path import Point
+from fedcluster_app.gtvmin.alpha_path import Point, gain
 from fedcluster_app.gtvmin.graph import Edge, Graph
 from fedcluster_app.gtvmin.identity import Identity
 from fedcluster_app.gtvmin.node import Report
 from fedcluster_app.gtvmin.progress import Progress
 from fedcluster_app.gtvmin.projection import Bounds
-from fedcluster_app.gtvmin.starts import within_variance
-from fedcluster_app.messages import GTVModels, Labelled
-from fedcluster_app.messages.gtvmin import stacked
+from fedcluster_app.gtvmin.starts import component_variances
+from fedcluster_app.messages import GTVMixture, Labelled
 from fedcluster_app.mixtures.mixture import Mixture
 from strategies.base import Agreement
 from strategies.graphs import Laid, part_of
@@ -31,26 +33,21 @@ class Stage:
     alpha : float
     progress : Progress
         Of the mixtures of all rows.
-    mailbox : Mailbox of GTVModels
+    mailbox : Mailbox of GTVMixture
     """
 
     alpha: float
     progress: Progress
-    mailbox: Mailbox[GTVModels]
-
-    def later(self, number: int) -> Stage:
-        """Return the same rounds with posts that are as old as ever, after those of other alphas."""
-        gone = number - self.mailbox.round
-        posts = {name: Post(post.content, post.round + gone) for name, post in self.mailbox.posts.items()}
-        return replace(self, mailbox=Mailbox(posts, number))
+    mailbox: Mailbox[GTVMixture]
 
     @property
     def held_out(self) -> Point:
-        """How well rows are told that were left out, at the sites that leave some out."""
-        posts = {name: post.content for name, post in self.mailbox.posts.items()}
-        rows = {name: int(models.held_out_rows.sum()) for name, models in posts.items()}
-        rows = {name: number for name, number in rows.items() if number}
-        return Point(self.alpha, {name: float(posts[name].held_out.sum()) for name in rows}, rows)
+        """How well rows are told that were held out, at the sites that have just said so."""
+        posts = {
+            name: post.content for name, post in self.mailbox.posts.items() if not self.mailbox.age(name)
+        }
+        rows = {name: post.held_out_rows for name, post in posts.items() if post.held_out_rows}
+        return Point(self.alpha, {name: posts[name].held_out for name in rows}, rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,17 +65,22 @@ class GTVRun:
         The rounds at hand.
     last : Stage, optional
         As the last round left it, before the next alpha was taken.
+    alphas : tuple of float
+        Strengths to try, the weakest first.
+    unit : float
+        Of the features in which the rounds take place, in those of the agreed scaling.
     chosen : bool
-        Whether alpha stands.
+        Whether alpha stands, after a path of several.
     best : Stage, optional
-        The round in which rows held out were told best so far.
+        The round at the alpha at hand in which rows held out were told best so far.
     seen : tuple of Point
-        How well they were told in every round.
+        How well they were told in every round of the path.
     off : tuple of Edge
         Edges that have faded away.
-    starts : mapping of site name to GTVModels
+    starts : mapping of site name to GTVMixture
         What every site started with.
-    k_counted : mapping of site name to int
+    stopped_by : str
+        Why the rounds ended.
     identity : Identity, optional
         Numbers of the components over all sites, once the rounds are over.
     labelled : mapping of site name to Labelled, optional
@@ -89,30 +91,53 @@ class GTVRun:
     laid: Laid | None = None
     graph: Graph | None = None
     last: Stage | None = None
+    alphas: tuple[float, ...] = ()
+    unit: float = 1.0
     chosen: bool = False
     best: Stage | None = None
     seen: tuple[Point, ...] = ()
     off: tuple[Edge, ...] = ()
-    starts: Mapping[str, GTVModels] = field(default_factory=dict)
-    k_counted: Mapping[str, int] = field(default_factory=dict)
+    starts: Mapping[str, GTVMixture] = field(default_factory=dict)
+    stopped_by: str = "running"
     identity: Identity | None = None
     labelled: Mapping[str, Labelled] | None = None
 
     @property
-    def mixtures(self) -> dict[str, Mixture]:
-        """The last mixture of all rows of every site that ever sent one."""
-        return {name: post.content.mixtures[0] for name, post in self.stage.mailbox.posts.items()}
+    def rows(self) -> dict[str, int]:
+        """Rows of every site that has a mixture."""
+        return {name: self.agreement.roster.members[name].hello.rows for name in self.stage.mailbox.posts}
 
-    def anew(self, alpha: float) -> Stage:
-        """Return the first round at another alpha: every site as it started, and as old as its last post."""
-        posts = {name: Post(self.starts[name], post.round) for name, post in self.stage.mailbox.posts.items()}
-        return Stage(alpha, Progress(), Mailbox(posts, self.stage.mailbox.round))
+    @property
+    def scaling(self) -> Scaling:
+        """From columns to the features of the rounds."""
+        return self.agreement.scaling.in_units(self.unit)
+
+    @property
+    def mixtures(self) -> dict[str, Mixture]:
+        """The last mixture of every site that ever sent one, in the features of the rounds."""
+        return {name: post.content.mixture for name, post in self.stage.mailbox.posts.items()}
+
+    @property
+    def agreed_mixtures(self) -> dict[str, Mixture]:
+        """The same in the features of the agreed scaling."""
+        return {name: in_units(mixture, 1 / self.unit) for name, mixture in self.mixtures.items()}
+
+    def log_density(self, point: Point) -> float:
+        """Return the mean log-density of a row held out, in the features of the agreed scaling."""
+        return point.mean - self.agreement.scaling.n_features_out * math.log(self.unit)
+
+    def anew(self, alpha: float) -> GTVRun:
+        """Return the run before the first round at an alpha: every site as it started, and silent as long."""
+        mailbox = self.stage.mailbox
+        posts = {name: Post(self.starts[name], post.round) for name, post in mailbox.posts.items()}
+        return replace(self, stage=Stage(alpha, Progress(), Mailbox(posts, mailbox.round)), best=None)
 
     def with_scores(self) -> GTVRun:
         """Return the run with what held-out rows say of the round at hand."""
         point = self.stage.held_out
-        better = self.best is None or point.mean > self.best.held_out.mean
-        return replace(self, seen=(*self.seen, point), best=self.stage if better else self.best)
+        better = self.best is None or gain(point, self.best.held_out) > 0
+        seen = self.seen if self.chosen else (*self.seen, point)
+        return replace(self, seen=seen, best=self.stage if better else self.best)
 
     @property
     def live_graph(self) -> Graph:
@@ -121,33 +146,36 @@ class GTVRun:
         return part_of(self.graph, self.mixtures)
 
 
-def unit_of(state: GTVRun, values: Mapping[str, GTVModels]) -> float:
-    """Return the spread of rows about their components, which becomes the unit of the features.
+def in_units(mixture: Mixture, unit: float) -> Mixture:
+    """Return a mixture of the features divided by ``unit``."""
+    return Mixture(mixture.weights, mixture.means / unit, mixture.covariances / unit**2)
+
+
+def unit_of(state: GTVRun, starts: Mapping[str, GTVMixture]) -> float:
+    """Return the usual spread of rows about their component, which becomes the unit of the features.
 
     Steps, bandwidths and bounds are numbers in that unit: so they are in the paper's experiments, whose
-    components have variance 1.
+    components have variance 1. It is a median over all rows of all sites: wide components of a few outliers,
+    or of one site, do not move it.
     """
-    rows = {name: state.agreement.roster.members[name].hello.rows for name in values}
-    within = sum(rows[name] * within_variance(values[name].mixtures[0]) for name in values)
-    return math.sqrt(within / sum(rows.values())) if rows else 1.0
+    members = state.agreement.roster.members
+    variances = np.concatenate([component_variances(start.mixture) for start in starts.values()])
+    masses = np.concatenate([members[name].hello.rows * start.weights for name, start in starts.items()])
+    order = np.argsort(variances, kind="stable")
+    share = np.cumsum(masses[order]) / masses.sum()
+    return math.sqrt(variances[order][np.searchsorted(share, 0.5)])
 
 
-def rescaled(models: GTVModels, unit: float, bounds: Bounds) -> GTVModels:
+def rescaled(start: GTVMixture, unit: float, bounds: Bounds) -> GTVMixture:
     """Return what a site starts with in another unit, and inside the bounds in that unit."""
-    scaled = [
-        node.init(Mixture(m.weights, m.means / unit, m.covariances / unit**2), bounds).mixture
-        for m in models.mixtures
-    ]
-    shift = models.means.shape[1] * math.log(unit)  # what a row's log-density gains
-    held_out = models.held_out + shift * models.held_out_rows
-    return replace(models, **stacked(scaled), loss=models.loss - shift, held_out=held_out)
-
-
-def report_of(models: GTVModels) -> Report:
-    """Return what a site reports of its mixture of all rows."""
-    return Report(
-        loss=float(models.loss[0]),
-        coupling=float(models.coupling[0]),
-        mapping=float(models.mapping[0]),
-        halvings=int(models.halvings[0]),
+    made = node.init(in_units(start.mixture, unit), bounds).mixture
+    shift = made.n_features * math.log(unit)  # what a row's log-density gains
+    triangles = lower_triangle(made.covariances)
+    return replace(
+        start, weights=made.weights, means=made.means, covariances=triangles, loss=start.loss - shift
     )
+
+
+def report_of(answer: GTVMixture) -> Report:
+    """Return what a site reports of a round."""
+    return Report(answer.loss, answer.coupling, answer.mapping, answer.halvings)

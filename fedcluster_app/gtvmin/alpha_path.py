@@ -38,6 +38,27 @@ class Point:
         return math.fsum(self.held_out.values()) / rows if rows else math.nan
 
 
+def gain(point: Point, other: Point) -> float:
+    """Return by how much a row is likelier at one point, over the sites that both have; nan without any."""
+    names = sorted(set(point.rows) & set(other.rows))
+    rows = sum(point.rows[name] for name in names)
+    gaps = (point.held_out[name] - other.held_out[name] for name in names)
+    return math.fsum(gaps) / rows if rows else math.nan
+
+
+def best_of(points: Sequence[Point]) -> int:
+    """Return the position of the best of at least one point; of equals the first.
+
+    Each is compared with the best so far over the sites that both have: a site that comes, or is silent in a
+    round, must not make it look better or worse.
+    """
+    best = 0
+    for number, point in enumerate(points):
+        if gain(point, points[best]) > 0:
+            best = number
+    return best
+
+
 def at_their_best(seen: Sequence[Point]) -> list[Point]:
     """Return the best round of every alpha, in the order in which they were tried.
 
@@ -49,23 +70,23 @@ def at_their_best(seen: Sequence[Point]) -> list[Point]:
     good. The best round is early: k-means starts too close to its own rows, a few rounds of strong coupling
     mend that, and later ones agree too far.
     """
-    best: dict[float, Point] = {}
+    rounds: dict[float, list[Point]] = {}
     for point in seen:
-        if point.alpha not in best or point.mean > best[point.alpha].mean:
-            best[point.alpha] = point
-    return list(best.values())
+        rounds.setdefault(point.alpha, []).append(point)
+    return [points[best_of(points)] for points in rounds.values()]
 
 
 def is_over(path: Sequence[Point]) -> bool:
     """Whether the last alphas were all worse than the best before them, by more than the standard error."""
     if len(path) <= PATIENCE:
         return False
-    best = max(path[:-PATIENCE], key=lambda point: point.mean)
-    return all(point.mean < best.mean - standard_error(point, best) for point in path[-PATIENCE:])
+    before, after = path[:-PATIENCE], path[-PATIENCE:]
+    best = before[best_of(before)]
+    return all(gain(point, best) < -standard_error(point, best) for point in after)
 
 
 def standard_error(point: Point, best: Point) -> float:
-    """Return the standard error over sites of the difference of two points' means; 0 for one site.
+    """Return the standard error over sites of :func:`gain`; 0 for one site.
 
     Notes
     -----

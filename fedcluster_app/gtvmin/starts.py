@@ -68,10 +68,15 @@ def start_from_mixture(X: FloatArray, mixture: Mixture, bounds: Bounds, *, min_r
     return start_from_labels(X, R.argmax(axis=1), bounds, min_rows=min_rows)
 
 
+def component_variances(mixture: Mixture) -> FloatArray:
+    """Variance per feature of every component, (k,); covariances are full."""
+    variances: FloatArray = np.trace(mixture.covariances, axis1=1, axis2=2) / mixture.n_features
+    return variances
+
+
 def within_variance(mixture: Mixture) -> float:
     """Variance of a row about the mean of its own component, per feature; covariances are full."""
-    traces = np.trace(mixture.covariances, axis1=1, axis2=2)
-    return float(mixture.weights @ traces) / mixture.n_features
+    return float(mixture.weights @ component_variances(mixture))
 
 
 def start_from_labels(X: FloatArray, labels: IntArray, bounds: Bounds, *, min_rows: int = 1) -> Start:

@@ -2,8 +2,8 @@
 
 ``leaves_site=True`` marks what a site sends: these lines are the README's table of what leaves a site, and a
 test keeps the two equal. Letters in shapes: d columns, q scaled features, k components of the site, m global
-clusters (or components of several mixtures), f their features, s sets of clusters, p mixtures of a site,
-e neighbours, c classes, t entries of a triangle.
+clusters (or components of several mixtures), f their features, s sets of clusters, e neighbours, c classes,
+t entries of a triangle.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedcluster_app.messages.fedgem import (
     FedGEMMemory,
     FedGEMStart,
 )
-from fedcluster_app.messages.gtvmin import AskGTVRound, AskGTVStart, GTVModels
+from fedcluster_app.messages.gtvmin import AskGTVRound, AskGTVStart, GTVMemory, GTVMixture
 from fedcluster_app.messages.microcluster import (
     AskMicroClusters,
     AskMicroRound,
@@ -50,7 +50,8 @@ __all__ = [
     "FedGEMEnd",
     "FedGEMMemory",
     "FedGEMStart",
-    "GTVModels",
+    "GTVMemory",
+    "GTVMixture",
     "Hello",
     "Labelled",
     "MicroClustersSent",

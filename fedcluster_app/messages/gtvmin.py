@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,69 +45,88 @@ def _unstacked(
 
 @message("ask.gtv.start")
 class AskGTVStart(AgreedScaling):
-    """The scaling is agreed: make the mixtures that you start with."""
+    """The scaling is agreed: make the mixture that you start with."""
 
 
 @message("ask.gtv.round")
 class AskGTVRound(AgreedScaling):
-    """Your last mixtures and those of your neighbours: take the steps of a round."""
+    """Your last mixture and those of your neighbours: take the steps of a round."""
 
     round: int = scalar(int, "round number", low=1)
+    first: bool = scalar(
+        bool, "whether all sites begin anew, so also what the site keeps for held-out scores"
+    )
     alpha: float = scalar(float, "strength of the coupling", low=0.0)
     neighbours: tuple[str, ...] = scalar(tuple, "names of the neighbours")
     edges: FloatArray | None = array("e", "weight of the edge to each of them", low=0.0, optional=True)
     members: IntArray = array(
-        "m", "mixture that every component is of: p of the site, then p of each neighbour", whole=True, low=0
+        "m", "mixture that every component is of: 0 the site's own, then each neighbour's", whole=True, low=0
     )
     weights: FloatArray = array("m", "weight of every component in its mixture", low=0.0)
     means: FloatArray = array("m f", "mean of every component")
     covariances: FloatArray = array("m t", "lower triangle of its covariance")
 
     def __post_init__(self) -> None:
-        """Refuse what are not p mixtures of the site and p of each neighbour."""
+        """Refuse what are not the mixtures of the site and of each neighbour."""
         edges = 0 if self.edges is None else len(self.edges)
-        if edges != len(self.neighbours) or len(self.mixtures) % (1 + edges):
+        if edges != len(self.neighbours) or len(self.mixtures) != 1 + edges:
             raise WireError(
                 f"ask.gtv.round: {len(self.mixtures)} mixtures and {edges} edges for the site and "
                 f"{len(self.neighbours)} neighbours"
             )
 
-    @property
+    @cached_property
     def mixtures(self) -> tuple[Mixture, ...]:
-        """The site's p mixtures, then the p of each neighbour."""
+        """The site's mixture, then that of each neighbour."""
         return _unstacked(self.members, self.weights, self.means, self.covariances, "ask.gtv.round")
 
 
-@message("gtv.models", leaves_site=True)
-class GTVModels:
-    """A site's mixtures: one of all its rows and, for held-out scores, one without each part of them.
+@message("gtv.mixture", leaves_site=True)
+class GTVMixture:
+    """A site's mixture, and how well mixtures that were made without some rows, and stay there, tell those.
 
-    A component started from ``min-count`` rows or more; while fewer than that stand behind it, its mean and
-    covariance are sent as they last were.
+    A component started from ``min-count`` rows or more; while fewer than that stand behind it, the mixture's
+    weights and its mean and covariance are sent as they last were.
     """
 
     k_counted: int = scalar(
         int, "components at the start, before small ones were dissolved; 0 in later rounds", low=0
     )
+    weights: FloatArray = array("k", "weight of every component", low=0.0)
+    means: FloatArray = array("k q", "mean of every component")
+    covariances: FloatArray = array("k t", "lower triangle of its covariance")
+    loss: float = scalar(float, "mean negative log-likelihood of the rows, before the steps")
+    coupling: float = scalar(float, "share of the disagreement with the neighbours, before the steps")
+    mapping: float = scalar(float, "norm of the gradient mapping, before the steps", low=0.0)
+    halvings: int = scalar(int, "how often steps were halved", low=0)
+    held_out: float = scalar(
+        float, "log-likelihood of all rows, each by a mixture made without it; 0 if none is"
+    )
+    held_out_rows: int = scalar(int, "number of these rows", low=0)
+
+    def __post_init__(self) -> None:
+        """Refuse what is no mixture."""
+        _ = self.mixture
+
+    @cached_property
+    def mixture(self) -> Mixture:
+        """The site's mixture."""
+        members = np.zeros(len(self.weights), dtype=np.int64)
+        return _unstacked(members, self.weights, self.means, self.covariances, "gtv.mixture")[0]
+
+
+@message("site.gtv")
+class GTVMemory:
+    """Kept by a site between two rounds: the mixtures made without each part of its rows."""
+
     members: IntArray = array(
-        "k", "mixture that a component is of: 0 of all rows, then without each part", whole=True, low=0
+        "k", "mixture of every component: as they are, then as they start", whole=True, low=0
     )
     weights: FloatArray = array("k", "weight of every component in its mixture", low=0.0)
     means: FloatArray = array("k q", "mean of every component")
     covariances: FloatArray = array("k t", "lower triangle of its covariance")
-    loss: FloatArray = array("p", "mean negative log-likelihood of a mixture's rows, before the steps")
-    coupling: FloatArray = array("p", "share of the disagreement with the neighbours, before the steps")
-    mapping: FloatArray = array("p", "norm of the gradient mapping, before the steps", low=0.0)
-    halvings: IntArray = array("p", "how often steps were halved", whole=True, low=0)
-    held_out: FloatArray = array("p", "log-likelihood of the part left out; 0 where there is none")
-    held_out_rows: IntArray = array("p", "rows of that part", whole=True, low=0)
 
-    def __post_init__(self) -> None:
-        """Refuse what are not p mixtures."""
-        if len(self.mixtures) != len(self.loss):
-            raise WireError(f"gtv.models: {len(self.mixtures)} mixtures, expected {len(self.loss)}")
-
-    @property
+    @cached_property
     def mixtures(self) -> tuple[Mixture, ...]:
-        """The p mixtures."""
-        return _unstacked(self.members, self.weights, self.means, self.covariances, "gtv.models")
+        """The mixtures as they are, and then as they start."""
+        return _unstacked(self.members, self.weights, self.means, self.covariances, "site.gtv")

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from flwr.app import Message
-from numpy.typing import NDArray
 
 from fedcluster_app.config import parse_run_config
-from fedcluster_app.messages import AskGTVRound, AskLabels, GTVModels
+from fedcluster_app.messages import AskGTVRound, AskLabels
 from fedcluster_app.transport import from_records, to_records
 from fedcluster_app.wire import Payload, decode
 from simulations.federation import LocalRun, run_locally
@@ -65,17 +64,15 @@ def crash(question: Message, answer: Message) -> Message:
     raise MemoryError("out of memory")
 
 
-def changed(field: str, change: Callable[[NDArray[Any]], Any]) -> Fault:
-    """Change an array of an answer."""
+def changed(field: str, change: Callable[[Any], Any]) -> Fault:
+    """Change an array or a scalar of an answer."""
 
     def fault(question: Message, answer: Message) -> Message:
         payload = from_records(answer.content)
-        payload.arrays[field] = change(payload.arrays[field].copy())
+        if field in payload.arrays:
+            payload.arrays[field] = change(payload.arrays[field].copy())
+        else:
+            payload.scalars[field] = change(payload.scalars[field])
         return Message(to_records(Payload(payload.arrays, payload.scalars)), reply_to=question)
 
     return fault
-
-
-def answers(one: list[tuple[int, Payload]], node: int) -> list[GTVModels]:
-    """What a node sent, in order, from what a tamper noted."""
-    return [decode(payload, GTVModels, sender="site") for number, payload in one if number == node]

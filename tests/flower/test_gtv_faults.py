@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gtv_runs import at, changed, crash, rounds, run, silent
+from gtv_runs import asked, at, changed, crash, rounds, run, silent
 from numpy.typing import NDArray
 
+from fedcluster_app.messages import AskLabels
+from fedcluster_app.transport import from_records
 from simulations.federation import LocalRun
 
 EVER = range(1000)
@@ -25,12 +27,13 @@ def test_a_silent_site_is_heard_ever_more_softly_and_then_no_more(three_sites: l
     assert [asked.get("b", 0.0) for asked in weights] == pytest.approx([1, 1, 1, 1 / 2, 1 / 3, 0, 0, 0])
     assert all(asked["c"] == 1 for asked in weights)
     assert one.outcome.status == "finished"
-    assert status(one)["b"].startswith("missed 6 exchanges from round 3 on: no answer in time")
+    assert status(one)["b"].startswith("missed 4 exchanges from round 3 on: no answer in time")
     assert any("sites b were silent at the end" in warning for warning in one.outcome.warnings)
-    # It is asked in every round, from where it was.
-    asked = [asks["b"].mixtures[0] for asks in rounds(one)]
-    for later in asked[3:]:
-        np.testing.assert_array_equal(later.means, asked[2].means)
+    # It is asked from where it was, and once it is too old only now and then: every question is waited for.
+    asked = {number: asks["b"].mixtures[0] for number, asks in enumerate(rounds(one), start=1) if "b" in asks}
+    assert list(asked) == [1, 2, 3, 4, 5, 7]
+    for number in (4, 5, 7):
+        np.testing.assert_array_equal(asked[number].means, asked[3].means)
 
 
 def test_a_site_that_returns_goes_on_from_its_last_mixture(three_sites: list[dict[str, Any]]) -> None:
@@ -49,12 +52,12 @@ def test_a_site_that_starts_late_takes_part_from_then_on(three_sites: list[dict[
     assert {len(model.weights) for model in one.outcome.model.mixtures.values()} == {3}
 
 
-def _first_only(fault: Any) -> Any:
-    """Let a fault strike once."""
+def _first_only(fault: Any, times: int = 1) -> Any:
+    """Let a fault strike once, or so many times."""
     struck: list[bool] = []
 
     def once(question: Any, answer: Any) -> Any:
-        if struck:
+        if len(struck) == times:
             return answer
         struck.append(True)
         return fault(question, answer)
@@ -88,9 +91,9 @@ def nan(array: NDArray[Any]) -> NDArray[Any]:
         ("covariances", lambda c: c * 0 + [1e-9, 0, 1e-9], "variances reach from 1e-09"),
         ("covariances", lambda c: -c, "positive definite"),
         ("covariances", lambda c: c[:, :2], "expected shape"),
-        ("members", lambda m: m + 1, "in order without gaps"),
-        ("members", lambda m: np.arange(len(m)), "a sum of 1"),
-        ("loss", lambda v: np.zeros(2), "expected shape"),
+        ("loss", lambda v: float("nan"), "finite"),
+        ("k_counted", lambda k: 3, "it is a start, after the start"),
+        ("held_out_rows", lambda n: 10**6, "1000000 rows held out"),
     ],
 )
 def test_nonsense_is_not_handed_on(
@@ -106,14 +109,71 @@ def test_nonsense_is_not_handed_on(
     assert status(one)["b"].startswith("missed round 2")
 
 
-def test_a_start_whose_components_are_wider_than_the_rows_is_not_used(
-    three_sites: list[dict[str, Any]],
-) -> None:
-    one = run(three_sites, tamper=at({0}, _first_only(changed("covariances", lambda c: c * 1e6))))
-    assert "inside" in one.trace[1].failed["b"]
+def test_one_site_does_not_set_the_unit_of_all(three_sites: list[dict[str, Any]]) -> None:
     clean = run(three_sites)
-    scales = [found.outcome.model.scaling.scale for found in (one, clean)]
-    np.testing.assert_allclose(*scales, rtol=0.1)
+    for fault in (lambda c: c * 1e6, lambda c: c * 1e-6):
+        one = run(three_sites, tamper=at({0}, changed("covariances", fault)))
+        assert one.strategy.state.unit == pytest.approx(clean.strategy.state.unit, rel=0.2)
+
+
+def test_a_start_that_is_none_is_asked_for_again(three_sites: list[dict[str, Any]]) -> None:
+    one = run(
+        three_sites,
+        alpha="0.1,1",
+        gtv_folds=2,
+        tamper=at({0}, _first_only(changed("k_counted", lambda k: 0))),
+    )
+    assert "it is no start" in one.trace[1].failed["b"]
+    assert status(one)["b"].startswith("missed start")
+    assert set(one.outcome.model.mixtures) == {"a", "b", "c"}
+
+
+def test_scores_that_no_rows_can_have_choose_nothing(three_sites: list[dict[str, Any]]) -> None:
+    settings: dict[str, Any] = {"alpha": "0,1,100", "gtv_folds": 2, "gtv_path_rounds": 2}
+    lie = at(EVER, _while_alpha_is(100.0, changed("held_out", lambda v: 1e9)))
+    one, clean = run(three_sites, **settings, tamper=lie), run(three_sites, **settings)
+    assert one.outcome.details["alpha"] == clean.outcome.details["alpha"]
+    assert "no rows can be as likely" in status(one)["b"]
+
+
+def _while_alpha_is(alpha: float, fault: Any) -> Any:
+    def when(question: Any, answer: Any) -> Any:
+        here = from_records(question.content).scalars.get("alpha") == alpha
+        return fault(question, answer) if here else answer
+
+    return when
+
+
+def test_alpha_is_chosen_by_sites_that_both_rounds_have(three_sites: list[dict[str, Any]]) -> None:
+    settings: dict[str, Any] = {"alpha": "0,1,100", "gtv_folds": 2, "gtv_path_rounds": 2, "gtv_rounds": 2}
+    # Site b starts only at the second alpha, or is silent at the third.
+    late = run(three_sites, **settings, tamper=at({0}, _first_only(silent, 3)))
+    gone = run(three_sites, **settings, tamper=at({5, 6}, silent))
+    for one in (late, gone):
+        found = {round(point.alpha): set(point.rows) for point in one.strategy.state.seen}
+        assert len({frozenset(names) for names in found.values()}) == 2
+        assert one.outcome.status == "finished"
+        assert [point["alpha"] for point in one.outcome.details["alpha_path"]] == [0, 1, 100]
+
+
+def test_sites_too_small_to_hold_rows_out_take_the_default_alpha(csv_sites: Any, blobs: Any) -> None:
+    nodes = csv_sites({name: blobs(seed, 8, 8, 8) for seed, name in enumerate("abc")})
+    one = run(nodes, alpha="auto", gtv_folds=5)
+    assert one.outcome.details["alpha"] == 1.0
+    assert one.outcome.details["rounds"] == 4
+    assert any(
+        "no site has rows enough to hold gtv-folds=5 parts out" in said for said in one.outcome.warnings
+    )
+    assert "held_out_log_likelihood" not in one.outcome.scores
+
+
+def test_a_site_without_mixture_and_neighbour_is_told_nothing(csv_sites: Any, blobs: Any) -> None:
+    tables = {"a": blobs(0, 40, 50, 60), "b": blobs(1, 30, 30, 30), "few": blobs(2, 1, 1, 1)}
+    one = run(csv_sites(tables), graph="nearest", graph_nearest=1)
+    assert set(dict(asked(one, AskLabels))) == {"a", "b"}
+    assert any(
+        "sites few have neither a mixture nor a neighbour with one" in said for said in one.outcome.warnings
+    )
 
 
 def test_too_few_answers_end_the_run_with_a_plain_status(three_sites: list[dict[str, Any]]) -> None:

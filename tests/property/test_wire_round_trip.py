@@ -70,10 +70,11 @@ def messages(draw: st.DrawFn, name: str) -> Any:
         field: draw(arrays(spec, sizes) if isinstance(spec, ArraySpec) else scalars(spec, sizes.get("c", 2)))
         for field, spec in layout.fields.items()
     }
-    if hasattr(kind, "mixtures"):
+    if name in ("ask.gtv.round", "gtv.mixture", "site.gtv"):
         edges = sizes.get("e", 0)
-        count = (1 + edges) * sizes.get("p", draw(st.integers(1, 3)))
-        values |= stacked([draw(mixtures(2)) for _ in range(count)])
+        count = draw(st.integers(1, 3)) if name == "site.gtv" else 1 + edges
+        parts = stacked([draw(mixtures(2)) for _ in range(count)])
+        values |= {field: part for field, part in parts.items() if field in values}
         if edges:
             values["neighbours"] = tuple(f"site {number}" for number in range(edges))
         return kind(**values)

@@ -7,7 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from fedcluster_app.gtvmin.alpha_path import AUTO, Point, at_their_best, is_over, standard_error
+from fedcluster_app.gtvmin.alpha_path import (
+    AUTO,
+    Point,
+    at_their_best,
+    best_of,
+    gain,
+    is_over,
+    standard_error,
+)
 
 ROWS = {"a": 10, "b": 30}
 
@@ -32,6 +40,19 @@ def test_the_best_round_of_every_alpha_counts() -> None:
     best = at_their_best(seen)
     assert [(one.alpha, one.held_out["a"]) for one in best] == [(0, -40), (1, -30)]
     assert at_their_best([]) == []
+
+
+def test_points_are_compared_over_the_sites_that_both_have() -> None:
+    both, one = point(0, -10.0, -90.0), Point(1, {"b": -60.0}, {"b": 30})
+    assert gain(one, both) == pytest.approx(30 / 30)
+    assert gain(both, one) == pytest.approx(-1.0)
+    assert math.isnan(gain(both, Point(2, {"c": 0.0}, {"c": 5})))
+    # A site that is easy to tell comes late: that alone is no reason to change.
+    easy = Point(1, {"a": 0.0, "b": -91.0}, {"a": 10, "b": 30})
+    hard = Point(0, {"b": -90.0}, {"b": 30})
+    assert easy.mean > hard.mean
+    assert best_of([hard, easy]) == 0
+    assert best_of([both, both, one]) == 2
 
 
 def test_the_standard_error_is_that_of_a_sum_over_sites() -> None:

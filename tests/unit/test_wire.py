@@ -14,6 +14,7 @@ from fedcluster_app.errors import WireError
 from fedcluster_app.messages import (
     AskFedGEMRound,
     AskGTVRound,
+    AskLabels,
     FedGEMBalls,
     FedGEMStart,
     Hello,
@@ -37,7 +38,7 @@ from fedcluster_app.wire import (
     message,
 )
 
-SIZES = {"d": 3, "t": 6, "q": 2, "f": 2, "k": 4, "m": 5, "s": 7, "c": 3, "p": 2, "e": 3}
+SIZES = {"d": 3, "t": 6, "q": 2, "f": 2, "k": 4, "m": 5, "s": 7, "c": 3, "e": 3}
 SCALARS = {str: "text", int: 3, float: 0.5, bool: True, tuple: ("a=1", "b=2", "c=3")}
 
 
@@ -52,12 +53,12 @@ def example(kind: type) -> Any:
                 np.minimum(values[name], spec.high, out=values[name], casting="unsafe")
         else:
             values[name] = SCALARS[spec.kind]
-    if hasattr(kind, "mixtures"):  # whose fields must be mixtures: as many of two components as it takes
-        count = SIZES["p"] * (1 + SIZES["e"] if "edges" in values else 1)
+    if "covariances" in values and kind is not AskLabels:  # with fields that must be mixtures
         mixture = Mixture(
             np.array([0.25, 0.75]), np.array([[1.0, 2.0], [3.0, 4.0]]), np.tile(np.eye(2), (2, 1, 1))
         )
-        values |= stacked([mixture] * count)
+        parts = stacked([mixture] * (1 + SIZES["e"] if "edges" in values else 1))
+        values |= {name: part for name, part in parts.items() if name in values}
     return kind(**values)
 
 
