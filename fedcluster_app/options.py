@@ -136,7 +136,7 @@ class GTVConfig:
     """GTVMin, personal mixtures coupled over a graph."""
 
     discrepancy: Literal["mmd", "kl", "euclidean"] = key(
-        "discrepancy", "mmd", "what couples the mixtures of neighbours"
+        "discrepancy", "kl", "what couples the mixtures of neighbours"
     )
     alphas: tuple[float, ...] | None = key(
         "alpha",
@@ -158,7 +158,7 @@ class GTVConfig:
         "update", "gradient", "steps of a site: projected gradient (published), or scaled as in EM"
     )
     edge_weights: Literal["graph", "mmd"] = key(
-        "edge-weights", "graph", "as the graph has them, or fading between sites with unlike mixtures"
+        "edge-weights", "mmd", "fading between sites with unlike mixtures (by MMD), or as the graph has them"
     )
     graph: str = key(
         "graph",

@@ -25,6 +25,8 @@ from strategies.labelling import SiteModel, personal_scores, personal_site_score
 
 # Share of the potential by which the last rounds may still move without a word.
 NEARLY = 1e-3
+# Edges that are named to people; the summary has all.
+SHOWN = 8
 
 
 def site_models(state: GTVRun) -> dict[str, SiteModel]:
@@ -160,8 +162,9 @@ def _words(state: GTVRun) -> tuple[str, ...]:
         found = state.log_density(point)
         told.append(f"alpha {state.stage.alpha:g}; rows held out have mean log-likelihood {found:.3f}")
     if state.off:
-        pairs = ", ".join(f"{a} - {b}" for a, b in state.off)
-        told.append(f"{len(state.off)} edges between unlike sites were switched off: {pairs}")
+        pairs = ", ".join(f"{a} - {b}" for a, b in state.off[:SHOWN])
+        more = "" if len(state.off) <= SHOWN else f" and {len(state.off) - SHOWN} more"
+        told.append(f"{len(state.off)} edges between unlike sites were switched off: {pairs}{more}")
     return tuple(told)
 
 

@@ -44,7 +44,9 @@ class Stage:
     def held_out(self) -> Point:
         """How well rows are told that were held out, at the sites that have just said so."""
         posts = {
-            name: post.content for name, post in self.mailbox.posts.items() if not self.mailbox.age(name)
+            name: post.content
+            for name, post in self.mailbox.posts.items()
+            if not self.mailbox.age(name) and not post.content.k_counted
         }
         rows = {name: post.held_out_rows for name, post in posts.items() if post.held_out_rows}
         return Point(self.alpha, {name: posts[name].held_out for name in rows}, rows)

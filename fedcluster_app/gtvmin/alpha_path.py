@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 # From no coupling to one that decides alone, half a decade apart.
-AUTO = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+AUTO = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 # The path ends where this many alphas in a row were worse than the best before.
 PATIENCE = 2
 

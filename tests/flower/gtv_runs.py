@@ -21,7 +21,15 @@ def run(nodes: Any, folder: Path | str = "", **values: Any) -> LocalRun:
     """A short run of three components at one alpha, unless ``values`` say otherwise."""
     how = {name: values.pop(name) for name in ("tamper", "arrange") if name in values}
     short = {"method": "gtvmin", "round-timeout": 0.1, "components": 3, "alpha": 1.0, "gtv-rounds": 4}
-    short |= {"gtv-folds": 0, "gtv-starts": 2, "graph": "ring", "gtv-settled": 0.0, "gtv-tolerance": 0.0}
+    short |= {
+        "gtv-folds": 0,
+        "gtv-starts": 2,
+        "graph": "ring",
+        "discrepancy": "mmd",
+        "edge-weights": "graph",
+        "gtv-settled": 0.0,
+        "gtv-tolerance": 0.0,
+    }
     config = parse_run_config(short | {key.replace("_", "-"): value for key, value in values.items()})
     return run_locally(config, nodes, run_folder=str(folder), **how)
 
