@@ -38,7 +38,7 @@ def conduct(grid: Grid, config: RunConfig, run_id: int) -> Path:
     Raises
     ------
     ConfigError
-        If a setting cannot be used; nothing was asked of any site.
+        If a setting cannot be used; nothing was asked of any site, unless it is one that depends on them.
     RunError
         If the run failed; the folder's summary has the reason as ``status``.
     """

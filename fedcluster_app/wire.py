@@ -229,6 +229,8 @@ def _checked_scalar(value: Any, spec: ScalarSpec, where: str) -> Any:
         raise WireError(f"{where}: expected {spec.kind.__name__}, got {value!r}")
     if isinstance(value, float) and not (math.isfinite(value) or (spec.missing and math.isnan(value))):
         raise WireError(f"{where}: expected a finite number, got {value!r}")
+    if isinstance(value, float) and abs(value) > LARGEST:
+        raise WireError(f"{where}: expected a number up to {LARGEST:g} in size, got {value!r}")
     if spec.low is not None and isinstance(value, int | float) and value < spec.low:
         raise WireError(f"{where}: expected at least {spec.low:g}, got {value!r}")
     return value

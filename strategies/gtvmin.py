@@ -26,6 +26,7 @@ from strategies.gtvmin_results import conclude, site_models
 from strategies.gtvmin_rounds import GTVRun, Stage, report_of, rescaled, unit_of
 from strategies.labelling import ask_labels
 from strategies.mailbox import Mailbox
+from strategies.plausible import greeted
 
 # Rounds after which fading edges are weighed again.
 FADE_EVERY = 5
@@ -34,7 +35,7 @@ PATIENCE = 3
 # The paper's, where no rows can be held out to choose by.
 DEFAULT_ALPHA = 1.0
 # Bounds that bind nothing: a site starts in a unit of its own.
-SMALLEST, UNBOUND = 1e-300, 1e150
+SMALLEST, UNBOUND = 1e-150, 1e150
 
 
 class GTVMin(SiteStrategy[GTVRun]):
@@ -86,6 +87,10 @@ class GTVMin(SiteStrategy[GTVRun]):
         if answer.held_out_rows not in ((0, rows) if begun is None else (0, begun.held_out_rows)):
             return f"{answer.held_out_rows} rows held out"
         if begun is None:
+            whole = greeted(state.agreement.roster.moments[name], state.agreement.scaling)
+            reach = (1 + len(answer.weights)) * math.sqrt(whole.variance.sum()) + SMALLEST
+            if np.linalg.norm(answer.weights @ answer.means - whole.mean) > reach:
+                return "its mean is far from that of the site's rows"
             return infeasible(answer.mixture, Bounds(self._bounds.weight_floor, UNBOUND, SMALLEST, UNBOUND))
         highest = -answer.means.shape[1] / 2 * math.log(2 * math.pi * self._bounds.variance_floor)
         if answer.held_out > answer.held_out_rows * highest:
@@ -103,6 +108,8 @@ class GTVMin(SiteStrategy[GTVRun]):
             unit = unit_of(state, starts)
             state = replace(state, unit=unit)
         starts = {name: rescaled(value, unit, self._bounds) for name, value in starts.items()}
+        if state.starts and not answers.values:
+            return self._over(state, "unheard")
         state = self._round_over(state, values, starts)
         return self._weighed(state if self._status(state) == "running" else self._after_stage(state))
 
@@ -120,8 +127,10 @@ class GTVMin(SiteStrategy[GTVRun]):
         state = replace(state, stage=stage, last=stage, starts={**state.starts, **starts})
         if state.laid is None or (starts and self.config.gtv.graph == "nearest"):
             state = self._laid(state)
-        if not number and len(state.alphas) > 1 and not any(start.held_out_rows for start in starts.values()):
-            # Nothing can tell them apart.
+        able = part_of(state.laid.graph, state.agreement.roster.moments) if state.laid else None
+        scored = any(start.held_out_rows for start in starts.values())
+        if not number and len(state.alphas) > 1 and not (scored and able and able.edges):
+            # Nothing can tell them apart, or nothing depends on them.
             alpha = DEFAULT_ALPHA if DEFAULT_ALPHA in state.alphas else state.alphas[0]
             return replace(state, alphas=(alpha,), stage=replace(stage, alpha=alpha))
         return state.with_scores() if values else state
@@ -163,6 +172,10 @@ class GTVMin(SiteStrategy[GTVRun]):
             return state
         if state.stage.progress.round % FADE_EVERY and set(state.graph.names) == set(state.mixtures):
             return state
+        return self._faded(state)
+
+    def _faded(self, state: GTVRun) -> GTVRun:
+        assert state.laid is not None
         base = part_of(state.laid.graph, state.mixtures)
         bandwidths = bandwidths_of(state.agreement.scaling.n_features_out)
         faded = fade(base, state.mixtures, state.rows, bandwidths)
@@ -178,13 +191,18 @@ class GTVMin(SiteStrategy[GTVRun]):
     def _after_stage(self, state: GTVRun) -> GTVRun:
         """Go on to the next alpha, then with the best one for as long as it gets better, and to the end."""
         if len(state.alphas) == 1 or state.chosen:
-            stopped_by, stage = self._status(state), (state.best if state.chosen else None) or state.stage
-            state = replace(state, stage=stage, stopped_by=stopped_by)
-            return replace(state, identity=identify(state.mixtures, state.rows))
+            return self._over(state, self._status(state))
         tried = alpha_path.at_their_best(state.seen)
         if len(tried) < len(state.alphas) and not alpha_path.is_over(tried):
             return state.anew(state.alphas[len(tried)])
         return replace(state, chosen=True).anew(tried[alpha_path.best_of(tried)].alpha)
+
+    def _over(self, state: GTVRun, stopped_by: str) -> GTVRun:
+        """End the rounds: number the components of the mixtures that stay."""
+        state = replace(state.at_best() if state.chosen else state, stopped_by=stopped_by)
+        if self.config.gtv.edge_weights == "mmd":
+            state = self._faded(state)
+        return replace(state, identity=identify(state.mixtures, state.rows))
 
     def _ask_round(self, state: GTVRun) -> Exchange:
         scaling, mailbox, most = state.scaling, state.stage.mailbox, self.config.gtv.max_age
@@ -203,7 +221,7 @@ class GTVMin(SiteStrategy[GTVRun]):
             asks[name] = AskGTVRound(
                 **agreed,
                 round=mailbox.round + 1,
-                first=state.stage.progress.round == 0,
+                turn=state.turn,
                 alpha=state.stage.alpha,
                 neighbours=tuple(near),
                 edges=np.array([weight for _, weight in near.values()]) if near else None,
@@ -213,4 +231,6 @@ class GTVMin(SiteStrategy[GTVRun]):
         phase = f"round {mailbox.round + 1}" if mailbox.posts else "start"
         answers: dict[type, type] = {AskGTVStart: GTVMixture, AskGTVRound: GTVMixture}
         size = {"q": q, "t": q * (q + 1) // 2}
-        return Exchange(phase, asks, answers, sizes=dict.fromkeys(asks, size))
+        # Once there are mixtures a run goes on, or ends with those it has.
+        must = not mailbox.posts or self.config.quorum > 1
+        return Exchange(phase, asks, answers, sizes=dict.fromkeys(asks, size), must_answer=must)

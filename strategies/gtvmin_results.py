@@ -183,7 +183,9 @@ def _warnings(state: GTVRun, config: RunConfig) -> list[str]:
     tried = alpha_path.at_their_best(state.seen)
     if len(tried) > 1 and state.stage.alpha == max(point.alpha for point in tried) > 0:
         found.append(f"alpha={state.stage.alpha:g} is the largest that was tried; give larger ones")
-    if not state.stage.held_out.rows and config.gtv.folds:
+    if state.stopped_by == "unheard":
+        found.append("the rounds ended early: no site sent a mixture that can be used")
+    if not any(start.held_out_rows for start in state.starts.values()) and config.gtv.folds:
         found.append(
             f"no site has rows enough to hold gtv-folds={config.gtv.folds} parts out, so nothing says how "
             f"good alpha={state.stage.alpha:g} is; take fewer, or give alpha"

@@ -19,9 +19,14 @@ from fedcluster_app.gtvmin.projection import Bounds
 from fedcluster_app.gtvmin.starts import component_variances
 from fedcluster_app.messages import GTVMixture, Labelled
 from fedcluster_app.mixtures.mixture import Mixture
+from fedcluster_app.mixtures.statistics import merge_all
 from strategies.base import Agreement
 from strategies.graphs import Laid, part_of
 from strategies.mailbox import Mailbox, Post
+from strategies.plausible import greeted
+
+# Least unit, as a share of the spread of all rows.
+SMALLEST_UNIT = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +76,8 @@ class GTVRun:
         Strengths to try, the weakest first.
     unit : float
         Of the features in which the rounds take place, in those of the agreed scaling.
+    turn : int
+        How often all sites have begun anew.
     chosen : bool
         Whether alpha stands, after a path of several.
     best : Stage, optional
@@ -95,6 +102,7 @@ class GTVRun:
     last: Stage | None = None
     alphas: tuple[float, ...] = ()
     unit: float = 1.0
+    turn: int = 0
     chosen: bool = False
     best: Stage | None = None
     seen: tuple[Point, ...] = ()
@@ -132,12 +140,22 @@ class GTVRun:
         """Return the run before the first round at an alpha: every site as it started, and silent as long."""
         mailbox = self.stage.mailbox
         posts = {name: Post(self.starts[name], post.round) for name, post in mailbox.posts.items()}
-        return replace(self, stage=Stage(alpha, Progress(), Mailbox(posts, mailbox.round)), best=None)
+        stage = Stage(alpha, Progress(), Mailbox(posts, mailbox.round))
+        return replace(self, stage=stage, turn=self.turn + 1, best=None)
+
+    def at_best(self) -> GTVRun:
+        """Return the run with the mixtures of its best round, and those of sites that came later."""
+        if self.best is None:
+            return self
+        now, then = self.stage.mailbox, self.best.mailbox
+        posts = dict(sorted({**now.posts, **then.posts}.items()))
+        return replace(self, stage=replace(self.best, mailbox=Mailbox(posts, then.round)))
 
     def with_scores(self) -> GTVRun:
         """Return the run with what held-out rows say of the round at hand."""
         point = self.stage.held_out
-        better = self.best is None or gain(point, self.best.held_out) > 0
+        best = None if self.best is None else self.best.held_out
+        better = best is None or (bool(point.rows) and (not best.rows or gain(point, best) > 0))
         seen = self.seen if self.chosen else (*self.seen, point)
         return replace(self, seen=seen, best=self.stage if better else self.best)
 
@@ -158,14 +176,18 @@ def unit_of(state: GTVRun, starts: Mapping[str, GTVMixture]) -> float:
 
     Steps, bandwidths and bounds are numbers in that unit: so they are in the paper's experiments, whose
     components have variance 1. It is a median over all rows of all sites: wide components of a few outliers,
-    or of one site, do not move it.
+    or of one site, do not move it. Where most rows equal others it is a share of the spread of all.
     """
-    members = state.agreement.roster.members
+    roster, scaling = state.agreement.roster, state.agreement.scaling
     variances = np.concatenate([component_variances(start.mixture) for start in starts.values()])
-    masses = np.concatenate([members[name].hello.rows * start.weights for name, start in starts.items()])
+    masses = np.concatenate(
+        [roster.members[name].hello.rows * start.weights for name, start in starts.items()]
+    )
     order = np.argsort(variances, kind="stable")
     share = np.cumsum(masses[order]) / masses.sum()
-    return math.sqrt(variances[order][np.searchsorted(share, 0.5)])
+    usual = math.sqrt(variances[order][np.searchsorted(share, 0.5)])
+    whole = greeted(merge_all(list(roster.moments.values())), scaling)
+    return max(usual, SMALLEST_UNIT * math.sqrt(whole.variance.mean())) or 1.0
 
 
 def rescaled(start: GTVMixture, unit: float, bounds: Bounds) -> GTVMixture:

@@ -111,13 +111,17 @@ def _cells(state: MicroRun) -> int:
     return sum(len(upload.counts) for upload in state.micro.uploads.values())
 
 
-def _path(assembly: Assembly) -> list[dict[str, float]]:
+def _path(assembly: Assembly) -> list[dict[str, Any]]:
     path = assembly.path
     assert path is not None
     columns = (path.k, path.log_likelihood, path.bic, path.held_out.sum(axis=1), path.separation)
     names = ("k", "log_likelihood", "bic", "held_out", "separation")
     lines = zip(*(column.tolist() for column in columns), strict=True)
-    return [dict(zip(names, line, strict=True)) for line in lines]
+    sites = [dict(zip(assembly.names, row, strict=True)) for row in path.held_out.tolist()]
+    return [
+        dict(zip(names, line, strict=True)) | {"held_out_by_site": told}
+        for line, told in zip(lines, sites, strict=True)
+    ]
 
 
 def warnings(state: MicroRun, assembly: Assembly) -> tuple[str, ...]:

@@ -116,7 +116,9 @@ def take_sums(state: MicroRun, rounds: Rounds, answers: Mapping[str, MicroSums])
     """
     assembly = state.assembly
     assert assembly is not None
-    sums = {name: _sums(answer) for name, answer in answers.items()}
+    came = {name: _sums(answer) for name, answer in answers.items()}
+    # A site with too few rows of every cluster sends none: its micro-clusters say more.
+    sums = {name: part for name, part in came.items() if (part.mass > 0).any()}
     weights = dict(rounds.weights)
     for name in sorted(set(assembly.names) - set(sums)):
         sums[name], weights[name] = microcluster.stand_in(
@@ -124,8 +126,9 @@ def take_sums(state: MicroRun, rounds: Rounds, answers: Mapping[str, MicroSums])
         )
     parts = [sums[name] for name in assembly.names]
     if not answers:
-        ended = microcluster.after_rounds(assembly, rounds.sets, parts)
-        return replace(state, assembly=ended, rounds=replace(rounds, left=0), unheard=True)
+        if rounds.number > 1:
+            assembly = microcluster.after_rounds(assembly, rounds.sets, parts)
+        return replace(state, assembly=assembly, rounds=replace(rounds, left=0), unheard=True)
     total = microcluster.add_up(parts)
     told = rounds.log_likelihood
     if len(rounds.sets.rows) == 1:
@@ -153,8 +156,6 @@ def problem_of_sums(state: MicroRun, rounds: Rounds, name: str, answer: MicroSum
     if not microcluster.is_possible(sums):
         return "no rows can have them"
     wholes = np.flatnonzero(sets.rows == microcluster.ALL)
-    if not (sums.mass[np.isin(sets.members, wholes)] > 0).any():
-        return "they hold no rows"
     offset, gain = state.drift(name)
     expected = state.greeted(name)
     if offset is not None and gain is not None:

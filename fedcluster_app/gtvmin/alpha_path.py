@@ -8,10 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedcluster_app.mixtures.types import FloatArray
+
 # From no coupling to one that decides alone, half a decade apart.
 AUTO = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 # The path ends where this many alphas in a row were worse than the best before.
 PATIENCE = 2
+# By how many times the usual gap of a row a site may count.
+MOST = 3.0
 
 
 @dataclass(frozen=True)
@@ -39,22 +43,35 @@ class Point:
 
 
 def gain(point: Point, other: Point) -> float:
-    """Return by how much a row is likelier at one point, over the sites that both have; nan without any."""
+    """Return by how much a row is likelier at one point, over the sites that both have; nan without any.
+
+    No site counts for more than `MOST` times what sites usually say, row by row: one that makes its scores up
+    moves the sum by no more than that.
+    """
+    names, gaps = _gaps(point, other)
+    return float(gaps.sum()) / sum(point.rows[name] for name in names) if names else math.nan
+
+
+def _gaps(point: Point, other: Point) -> tuple[list[str], FloatArray]:
+    """Return the sites that two points share, and by how much the rows of each are likelier at the first."""
     names = sorted(set(point.rows) & set(other.rows))
-    rows = sum(point.rows[name] for name in names)
-    gaps = (point.held_out[name] - other.held_out[name] for name in names)
-    return math.fsum(gaps) / rows if rows else math.nan
+    rows = np.array([point.rows[name] for name in names], dtype=np.float64)
+    gaps = np.array([point.held_out[name] - other.held_out[name] for name in names])
+    if len(names) > 2:
+        most = MOST * np.median(np.abs(gaps / rows)) * rows
+        gaps = np.clip(gaps, -most, most)
+    return names, gaps
 
 
 def best_of(points: Sequence[Point]) -> int:
     """Return the position of the best of at least one point; of equals the first.
 
     Each is compared with the best so far over the sites that both have: a site that comes, or is silent in a
-    round, must not make it look better or worse.
+    round, must not make it look better or worse. A point without rows is never the best, unless all are.
     """
     best = 0
     for number, point in enumerate(points):
-        if gain(point, points[best]) > 0:
+        if point.rows and (not points[best].rows or gain(point, points[best]) > 0):
             best = number
     return best
 
@@ -92,9 +109,8 @@ def standard_error(point: Point, best: Point) -> float:
     -----
     Of G sites with differences D_g of their sums the total has the standard error sqrt(G) sd(D_g).
     """
-    names = sorted(set(point.rows) & set(best.rows))
-    rows = sum(best.rows[name] for name in names)
+    names, gaps = _gaps(best, point)
     if len(names) < 2:
         return 0.0
-    gaps = [best.held_out[name] - point.held_out[name] for name in names]
-    return math.sqrt(len(names)) * float(np.std(gaps, ddof=1)) / rows
+    rows = sum(best.rows[name] for name in names)
+    return math.sqrt(len(names)) * float(gaps.std(ddof=1)) / rows

@@ -79,7 +79,7 @@ def total(reports: Mapping[str, Report], alpha: float) -> Totals:
         loss=math.fsum(report.loss for report in reports.values()),
         coupling=math.fsum(report.coupling for report in reports.values()),
         alpha=alpha,
-        mapping=math.sqrt(math.fsum(report.mapping**2 for report in reports.values())),
+        mapping=math.hypot(*(report.mapping for report in reports.values())),
         halvings=sum(report.halvings for report in reports.values()),
     )
 

@@ -53,8 +53,8 @@ class AskGTVRound(AgreedScaling):
     """Your last mixture and those of your neighbours: take the steps of a round."""
 
     round: int = scalar(int, "round number", low=1)
-    first: bool = scalar(
-        bool, "whether all sites begin anew, so also what the site keeps for held-out scores"
+    turn: int = scalar(
+        int, "how often all sites have begun anew, and with them what is kept for held-out scores", low=0
     )
     alpha: float = scalar(float, "strength of the coupling", low=0.0)
     neighbours: tuple[str, ...] = scalar(tuple, "names of the neighbours")
@@ -85,8 +85,8 @@ class AskGTVRound(AgreedScaling):
 class GTVMixture:
     """A site's mixture, and how well mixtures that were made without some rows, and stay there, tell those.
 
-    A component started from ``min-count`` rows or more; while fewer than that stand behind it, the mixture's
-    weights and its mean and covariance are sent as they last were.
+    A component started from ``min-count`` rows or more; while fewer than that stand behind it, its weight,
+    mean and covariance are sent as they last were.
     """
 
     k_counted: int = scalar(
@@ -119,6 +119,7 @@ class GTVMixture:
 class GTVMemory:
     """Kept by a site between two rounds: the mixtures made without each part of its rows."""
 
+    turn: int = scalar(int, "how often all sites had begun anew", low=0)
     members: IntArray = array(
         "k", "mixture of every component: as they are, then as they start", whole=True, low=0
     )

@@ -29,8 +29,8 @@ from fedcluster_app.steps.rows import contributed
 
 # Of rows that are all equal, as a share of the variance of all rows.
 SMALLEST_SHARE = 1e-6
-# Bounds that bind nothing, while the unit of the features is not known.
-UNBOUND = 1e150
+# Where even that is none; and bounds that bind nothing, while the unit of the features is not known.
+SMALLEST, UNBOUND = 1e-100, 1e150
 
 
 def start(site: Site, ask: AskGTVStart) -> GTVMixture:
@@ -49,7 +49,7 @@ def start(site: Site, ask: AskGTVStart) -> GTVMixture:
 def _made(site: Site, X: FloatArray, k: int, counted: Count | None) -> Mixture:
     """Return the mixture that the rows (n, q) start with, in the site's own unit for the time being."""
     gtv = site.config.gtv
-    least = SMALLEST_SHARE * max(float(X.var(axis=0).mean()), np.finfo(float).tiny / SMALLEST_SHARE)
+    least = max(SMALLEST_SHARE * float(X.var(axis=0).mean()), SMALLEST)
     bounds = Bounds(gtv.weight_floor, UNBOUND, least, UNBOUND)
     most = int(1 / gtv.weight_floor)
     if site.config.init == "asm" and counted is not None and counted.k <= most:
@@ -58,8 +58,18 @@ def _made(site: Site, X: FloatArray, k: int, counted: Count | None) -> Mixture:
     else:
         rng = site.rng("gtv-start")
         made = kmeans_start(X, min(k, most), rng, bounds, n_init=gtv.starts, min_rows=site.min_count).mixture
-    floor = max(gtv.variance_floor * within_variance(made), least)
-    return node.init(made, replace(bounds, variance_floor=floor)).mixture
+    while True:
+        floor = max(gtv.variance_floor * within_variance(made), least)
+        made = node.init(made, replace(bounds, variance_floor=floor)).mixture
+        masses = responsibilities(X, made)[0].sum(axis=0)
+        small = disclosure.smallest_below(masses, site.min_count)
+        if small is None:
+            return made
+        # Enough rows were nearest to it, but they are others' as well.
+        rest = np.delete(np.arange(made.n_components), small)
+        weights = made.weights[rest] / made.weights[rest].sum()
+        made = Mixture(weights, made.means[rest], made.covariances[rest])
+        made = start_from_mixture(X, made, bounds, min_rows=site.min_count).mixture
 
 
 def advance(site: Site, ask: AskGTVRound) -> GTVMixture:
@@ -81,8 +91,10 @@ def advance(site: Site, ask: AskGTVRound) -> GTVMixture:
     after = node.step(before, X, near, settings, draws(site.config.seed, site.name, ask.round, 0))
     assert after.report is not None  # a step always leaves one
     released = _held_back(X, before.mixture, after.mixture, site.min_count)
+    # What is held back is cut, as a step that is halved: the round need not descend.
+    cut = after.report.halvings + (released is not after.mixture)
     held_out, rows = _held_out(site, X, ask, near, settings)
-    return _told(released, after.report, held_out=held_out, held_out_rows=rows)
+    return _told(released, replace(after.report, halvings=cut), held_out=held_out, held_out_rows=rows)
 
 
 def _held_out(
@@ -96,29 +108,32 @@ def _held_out(
     if not parts:
         return 0.0, 0
     kept = site.memory.load(GTVMemory)
-    if kept is None:
-        k, gtv = ask.mixtures[0].n_components, site.config.gtv
-        starts = [
-            kmeans_start(
-                X[~part],
-                k,
-                site.rng("gtv-start", f),
-                settings.bounds,
-                n_init=gtv.starts,
-                min_rows=site.min_count,
-            ).mixture
-            for f, part in enumerate(parts)
-        ]
-    else:
-        starts = list(kept.mixtures[len(parts) :])
-    now = starts if kept is None or ask.first else kept.mixtures[: len(parts)]
+    starts = (
+        kept.mixtures[len(parts) :] if kept else _starts(site, X, parts, ask.mixtures[0], settings.bounds)
+    )
+    now = kept.mixtures[: len(parts)] if kept and kept.turn == ask.turn else starts
     after = []
     for number, (part, mixture) in enumerate(zip(parts, now, strict=True), start=1):
         streams = draws(site.config.seed, site.name, ask.round, number)
-        after.append(node.step(NodeState(mixture), X[~part], near, settings, streams).mixture)
-    site.memory.save(GTVMemory(**stacked([*after, *starts])))
+        stepped = node.step(NodeState(mixture), X[~part], near, settings, streams).mixture
+        after.append(_held_back(X[~part], mixture, stepped, site.min_count))
+    site.memory.save(GTVMemory(ask.turn, **stacked([*after, *starts])))
     scores = [responsibilities(X[part], mixture)[1].sum() for part, mixture in zip(parts, after, strict=True)]
     return float(sum(scores)), len(X)
+
+
+def _starts(
+    site: Site, X: FloatArray, parts: list[BoolArray], own: Mixture, bounds: Bounds
+) -> tuple[Mixture, ...]:
+    """Return the mixtures that start without each part, made as the site's own was."""
+    gtv, least = site.config.gtv, site.min_count
+    if site.config.init == "asm":
+        return tuple(start_from_mixture(X[~part], own, bounds, min_rows=least).mixture for part in parts)
+    k = own.n_components
+    return tuple(
+        kmeans_start(X[~part], k, site.rng("gtv-start", f), bounds, n_init=gtv.starts, min_rows=least).mixture
+        for f, part in enumerate(parts)
+    )
 
 
 def _checked(site: Site, name: str, mixture: Mixture, bounds: Bounds) -> Mixture:
@@ -141,16 +156,21 @@ def _parts(site: Site, n: int) -> list[BoolArray]:
 
 
 def _held_back(X: FloatArray, before: Mixture, after: Mixture, min_count: int) -> Mixture:
-    """Keep components that stand on too few of the rows (n, q), before or after, and then all weights."""
+    """Keep components that stand on too few rows (n, q), before or after; the others share the rest."""
     if min_count <= 1:
         return after
     masses = [responsibilities(X, mixture)[0].sum(axis=0) for mixture in (before, after)]
     large = disclosure.large_enough(np.minimum(*masses), min_count)
     if large.all():
         return after
+    weights = before.weights.copy()
+    if large.any():
+        weights[large] = after.weights[large] * before.weights[large].sum() / after.weights[large].sum()
+        if weights.min() < min(before.weights.min(), after.weights.min()):  # under the floor
+            weights = before.weights
     means = np.where(large[:, None], after.means, before.means)
     covariances = np.where(large[:, None, None], after.covariances, before.covariances)
-    return Mixture(before.weights, means, covariances)
+    return Mixture(weights, means, covariances)
 
 
 def _told(

@@ -92,6 +92,7 @@ def nan(array: NDArray[Any]) -> NDArray[Any]:
         ("covariances", lambda c: -c, "positive definite"),
         ("covariances", lambda c: c[:, :2], "expected shape"),
         ("loss", lambda v: float("nan"), "finite"),
+        ("mapping", lambda v: 1e300, "a number up to 1e+150"),
         ("k_counted", lambda k: 3, "it is a start, after the start"),
         ("held_out_rows", lambda n: 10**6, "1000000 rows held out"),
     ],
@@ -126,6 +127,43 @@ def test_a_start_that_is_none_is_asked_for_again(three_sites: list[dict[str, Any
     assert "it is no start" in one.trace[1].failed["b"]
     assert status(one)["b"].startswith("missed start")
     assert set(one.outcome.model.mixtures) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(("only", "lie"), [(0.0, -1e9), (0.0, -500.0), (100.0, 50.0), (100.0, 400.0)])
+def test_one_site_does_not_choose_alpha_against_all_others(
+    csv_sites: Any, blobs: Any, only: float, lie: float
+) -> None:
+    sizes = {"a": (40, 0, 0), "b": (0, 40, 0), "c": (0, 0, 40), "d": (40, 0, 0), "e": (0, 0, 40)}
+    nodes = csv_sites({name: blobs(seed, *sizes[name]) for seed, name in enumerate(sizes)})
+    settings: dict[str, Any] = {"alpha": "0,100", "gtv_folds": 2, "gtv_path_rounds": 3, "components": 1}
+    settings |= {"discrepancy": "euclidean", "graph": "complete"}
+    tell = _while_alpha_is(only, changed("held_out", lambda v: v + lie))
+    assert run(nodes, **settings).outcome.details["alpha"] == 0
+    assert run(nodes, **settings, tamper=at(EVER, tell)).outcome.details["alpha"] == 0
+
+
+def test_a_round_that_nobody_answers_ends_the_run_with_what_there_is(
+    three_sites: list[dict[str, Any]],
+) -> None:
+    def from_round_three(number: int, question: Any, answer: Any) -> Any:
+        return None if from_records(question.content).scalars.get("round", 0) >= 3 else answer
+
+    one = run(three_sites, gtv_rounds=9, tamper=from_round_three)
+    assert one.outcome.status == "finished"
+    assert one.outcome.details["stopped_by"] == "unheard"
+    assert any("the rounds ended early" in said for said in one.outcome.warnings)
+    assert set(one.outcome.model.mixtures) == {"a", "b", "c"}
+
+
+def test_a_site_that_comes_after_the_best_round_keeps_its_mixture(three_sites: list[dict[str, Any]]) -> None:
+    settings: dict[str, Any] = {"alpha": "0,0.1", "gtv_folds": 2, "gtv_path_rounds": 2, "gtv_rounds": 30}
+    clean = run(three_sites, **settings)
+    last = clean.outcome.details["rounds"]
+    one = run(three_sites, **settings, tamper=at({0}, _first_only(silent, last + 1)))
+    assert one.outcome.status == "finished"
+    if "b" in one.strategy.state.starts:
+        assert "b" in one.strategy.state.mixtures
+        assert not any("never sent a mixture" in said for said in one.outcome.warnings)
 
 
 def test_scores_that_no_rows_can_have_choose_nothing(three_sites: list[dict[str, Any]]) -> None:

@@ -129,7 +129,8 @@ def test_alpha_is_chosen_by_rows_held_out_and_the_curve_is_told(four_sites: list
     assert one.outcome.scores["held_out_log_likelihood"] >= max(curve.values()) - 1e-9
     # What is reported is what the sites have: the best round, not the last.
     # Every alpha starts from the same mixtures, and the best once more, for as long as it gets better.
-    starts = [asks["a"].mixtures[0].means for asks in rounds(one) if asks["a"].first]
+    turns = [asks["a"].turn for asks in rounds(one)]
+    starts = [rounds(one)[turns.index(turn)]["a"].mixtures[0].means for turn in sorted(set(turns))]
     assert len(starts) == 4
     for start in starts[1:]:
         np.testing.assert_array_equal(start, starts[0])
@@ -294,6 +295,25 @@ def test_one_site_alone(four_sites: list[dict[str, Any]]) -> None:
     one = run(four_sites[:1], graph="erdos-renyi", min_sites=1)
     assert one.outcome.k_hat == 3
     assert one.outcome.warnings == ()
+
+
+def test_without_edges_alpha_is_not_sought(four_sites: list[dict[str, Any]]) -> None:
+    one = run(four_sites[:1], graph="erdos-renyi", min_sites=1, alpha="auto", gtv_folds=2)
+    assert one.outcome.details["rounds"] == 4
+    assert one.outcome.details["alpha"] == 1
+
+
+def test_sites_of_one_row_take_part(csv_sites: Sites, blobs: Blobs) -> None:
+    tables = {
+        "a": blobs(0, 20, 20, 20),
+        "b": blobs(1, 20, 20, 20),
+        "one": [[0.0, 0.0]],
+        "same": [[8.0, 8.0]] * 9,
+    }
+    nodes = [node | {"min-count": 1} for node in csv_sites(tables)]
+    one = run(nodes, min_count=1, graph="complete")
+    assert {site.status for site in one.outcome.sites} == {"ok"}
+    assert set(one.outcome.model.mixtures) == {"a", "b", "one", "same"}
 
 
 def test_early_stop_when_nothing_moves(four_sites: list[dict[str, Any]]) -> None:

@@ -51,7 +51,8 @@ def test_one_upload_finds_the_clusters(three_sites: list[dict[str, Any]], cluste
         assert len(set(labels)) == 3
     path = outcome.details["k_path"]
     assert [line["k"] for line in path][:3] == [1, 2, 3]
-    assert set(path[2]) == {"k", "log_likelihood", "bic", "held_out", "separation"}
+    assert set(path[2]) == {"k", "log_likelihood", "bic", "held_out", "separation", "held_out_by_site"}
+    assert sum(path[2]["held_out_by_site"].values()) == pytest.approx(path[2]["held_out"])
     assert outcome.details["votes"]["bic"] == outcome.details["votes"]["hold"] == 3
     assert outcome.words
     text = report(outcome)
@@ -132,14 +133,15 @@ def test_rounds_raise_the_likelihood(three_sites: list[dict[str, Any]]) -> None:
 
 def test_rows_may_vote_on_the_number(three_sites: list[dict[str, Any]]) -> None:
     outcome = run(three_sites, refined_votes="on", refine_rounds=2).outcome
-    # Three clusters, on the coarse grid 1, 2, 5, 10: two are too few.
-    assert outcome.details["refined_votes"]["hold_98"] == outcome.k_hat == 5
+    # The coarse grid 1, 2, 5, 10 has what micro-clusters made likely besides.
+    assert outcome.details["refined_votes"]["hold_98"] == outcome.k_hat == 3
     assert outcome.details["k_rule"] == "rows held out after federated EM"
     assert outcome.details["rounds"] == 10
     assert outcome.details["log_likelihood"] == []  # there is no one set that it would be of
     first, second = outcome.words
-    assert first.startswith("of 1, 2, 5, 10 clusters, after federated EM at each, rows held out ")
-    assert "5" in first.split("rows held out")[1]
+    assert first.startswith("of 1, 2, 3, 5, 10 clusters, after federated EM at each, rows held out ")
+    assert "3" in first.split("rows held out")[1]
+    assert "clearly" not in first  # the next that was tried is 5
     assert "micro-clusters alone made it 3" in second
     # Nothing is left of what was said when micro-clusters alone had voted.
     before = run(three_sites).outcome

@@ -27,7 +27,7 @@ def scalars(spec: ScalarSpec, classes: int) -> st.SearchStrategy[Any]:
         settings = st.text().map(lambda name: f"{name}=1.5")
         return st.lists(settings, min_size=classes, max_size=classes).map(tuple)
     if spec.kind is float:
-        finite = st.floats(min_value=spec.low, allow_nan=False, allow_infinity=False)
+        finite = st.floats(-LARGEST if spec.low is None else spec.low, LARGEST)
         return finite | st.just(np.nan) if spec.missing else finite
     if spec.kind is int:
         return st.integers(int(spec.low or 0), 2**63 - 1)

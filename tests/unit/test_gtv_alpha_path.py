@@ -55,6 +55,21 @@ def test_points_are_compared_over_the_sites_that_both_have() -> None:
     assert best_of([both, both, one]) == 2
 
 
+def test_no_site_counts_for_much_more_than_the_others() -> None:
+    rows = dict.fromkeys("abcde", 10)
+    base = Point(0, dict.fromkeys("abcde", -100.0), rows)
+    worse = Point(1, {**dict.fromkeys("abcd", -101.0), "e": 1e9}, rows)
+    assert gain(worse, base) == pytest.approx((4 * -0.1 + 3 * 0.1) / 5)
+    honest = Point(1, {**dict.fromkeys("abcd", -101.0), "e": -98.0}, rows)
+    assert gain(honest, base) == pytest.approx(-2 / 50)
+
+
+def test_a_point_without_rows_is_never_the_best() -> None:
+    empty = Point(0, {}, {})
+    assert best_of([empty, point(0, -10, -10), empty]) == 1
+    assert best_of([empty, empty]) == 0
+
+
 def test_the_standard_error_is_that_of_a_sum_over_sites() -> None:
     rng = np.random.default_rng(0)
     names = [f"s{g}" for g in range(400)]

@@ -118,6 +118,13 @@ def test_the_layouts_speak_for_themselves() -> None:
             assert "|" not in spec.meaning
 
 
+@pytest.mark.parametrize("value", [1e300, -1e300])
+def test_numbers_that_sums_of_squares_cannot_hold_are_refused(value: float) -> None:
+    payload = encode(example(FedGEMStart))
+    payload.scalars["silhouette"] = value
+    assert "expected a number up to 1e+150 in size" in failure(payload, FedGEMStart)
+
+
 def test_an_undeclared_class_has_no_layout() -> None:
     with pytest.raises(TypeError, match="dict has no layout"):
         encode({})

@@ -36,10 +36,12 @@ def sets_for_votes(
 ) -> tuple[ClusterSets, FloatArray]:
     """Return sets for a vote of rows, and every site's weights (G, m) to start with.
 
-    For every K of a coarse grid there is one set that is fitted to all rows, and one for either half.
+    For every K of a coarse grid, and for those that micro-clusters made likely, there is one set that is
+    fitted to all rows, and one for either half.
     """
     cells = aligned(state, assembly.drift)
-    ks = [k for k in COARSE if k <= carried_k(cells)]
+    known = {assembly.k_hat, *(assembly.tied or ())}
+    ks = sorted(k for k in {*COARSE, *known} if k <= carried_k(cells))
     scale = whitening(cells)
     everything = _from_cuts(cells, ks, assembly.shrinkage, (np.ones_like(scale), scale), rng)
     fits = [(ALL, clusters) for clusters in everything]

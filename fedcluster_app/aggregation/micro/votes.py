@@ -147,7 +147,7 @@ def in_words(votes: Votes, tried: Sequence[int], k_hat: int, n_sites: int) -> tu
         return (f"no other number of clusters than {tried[0]} was tried",)
     low, high = votes.tied(n_sites)
     if low == high:
-        said = f"rows held out favour {number(low)} clearly"
+        said = f"rows held out favour {number(low)}" + (" clearly" if _is_close(tried, low) else "")
     else:
         said = f"rows held out cannot tell {low} to {high} clusters apart"
     if not low <= k_hat <= high:
@@ -159,6 +159,12 @@ def in_words(votes: Votes, tried: Sequence[int], k_hat: int, n_sites: int) -> tu
     if votes.sep is not None:
         voices["sep"] = votes.sep
     return said, "votes: " + ", ".join(f"{name} {vote}" for name, vote in voices.items())
+
+
+def _is_close(tried: Sequence[int], k: int) -> bool:
+    """Whether the numbers next to one were tried too, but for steps of an eighth."""
+    near = [other for other in tried if other != k and abs(other - k) <= 1 + k // 8]
+    return min(tried) == k == 1 or {other < k for other in near} == {True, False}
 
 
 def number(k: int) -> str:
