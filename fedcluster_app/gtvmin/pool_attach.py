@@ -1,0 +1,131 @@
+"""Which received component is one of a node's own: evidence, two rules, and the rate of each edge."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcluster_app.gtvmin.pool_message import Inbox
+from fedcluster_app.mixtures.densities import logsumexp
+from fedcluster_app.mixtures.types import BoolArray, FloatArray
+
+_RATE_PASSES = 3
+# An edge is trusted above this rate.
+_TRUSTED = 0.5
+
+
+def attach(
+    scores: FloatArray, separate: FloatArray, rates: FloatArray, inbox: Inbox, rate_prior: float
+) -> tuple[FloatArray, FloatArray]:
+    """Probability that each received component is each own one, and the edges' rates of acceptance.
+
+    Parameters
+    ----------
+    scores : array of shape (b, J, k)
+        Log evidence of the received components under the own ones, for b models at once; -inf where ruled
+        out.
+    separate : array of shape (b, J)
+        Log evidence of the received components by themselves.
+    rates : array of shape (b, E)
+        Before.
+    inbox : Inbox
+    rate_prior : float, > 0
+        Both parameters of the rates' beta prior. Far below 1, it holds them near 0 and 1: an edge whose
+        components mostly match is trusted, one whose components mostly do not is switched off.
+
+    Returns
+    -------
+    attached : array of shape (b, J, k)
+        Sums over k to the probability that the component matches at all.
+    rates : array of shape (b, E)
+
+    Notes
+    -----
+    **Source**: this project's pooling, steps d and e; coordinate ascent in the mixture of the k components
+    and the answer "none", prior rate / k each and 1 - rate.
+    """
+    k = scores.shape[2]
+    scores = np.where(one_to_one(scores - separate[:, :, None], inbox), scores, -np.inf)
+    total = logsumexp(scores, axis=2) if k else np.full(separate.shape, -np.inf)
+    odds = total - np.log(k) - separate
+    size = inbox.incidence.sum(axis=1)
+    matched = np.zeros_like(odds)
+    for _ in range(_RATE_PASSES):
+        logit = np.log(rates) - np.log1p(-rates)
+        matched = 0.5 * (1.0 + np.tanh(0.5 * (odds + logit[:, inbox.edges])))
+        rates = (rate_prior + matched @ inbox.incidence.T) / (2.0 * rate_prior + size)
+    finite = np.where(np.isfinite(total), total, 0.0)
+    attached: FloatArray = matched[:, :, None] * np.exp(scores - finite[:, :, None])
+    return attached, rates
+
+
+def supported(
+    rates: FloatArray, own_counts: FloatArray, attached: FloatArray | None, inbox: Inbox
+) -> BoolArray:
+    """Whether a received component may go to an own one, (b, J, k): an untrusted edge cannot fill a dead one.
+
+    Parameters
+    ----------
+    rates : array of shape (b, E)
+    own_counts : array of shape (b, k)
+        Own rows of the components.
+    attached : array of shape (b, J, k), optional
+        The last one; without it only own rows count.
+    inbox : Inbox
+
+    Notes
+    -----
+    **Source**: this project's pooling, step c. On an edge that is not trusted, a component must have more
+    than one row of its own or from trusted edges; else dead components drift to whatever is far away.
+    """
+    trusted = (rates > _TRUSTED)[:, inbox.edges]
+    counts = own_counts
+    if attached is not None:
+        counts = own_counts + np.einsum("bj,bjk->bk", trusted * inbox.counts, attached)
+    allowed: BoolArray = trusted[:, :, None] | (counts > 1.0)[:, None, :]
+    return allowed
+
+
+def one_to_one(gains: FloatArray, inbox: Inbox) -> BoolArray:
+    """Which pairs remain when on each edge every own component is taken at most once, (b, J, k).
+
+    Parameters
+    ----------
+    gains : array of shape (b, J, k)
+        Log evidence for "the same" over "apart"; what is not positive does not count.
+    inbox : Inbox
+
+    Returns
+    -------
+    bool array of shape (b, J, k)
+        A component that the best assignment gives a gain keeps only its partner. One that it gives none
+        keeps what is left on its edge; or everything, if its sender has more components than there are here:
+        pieces of one cluster may then share it.
+
+    Notes
+    -----
+    **Source**: this project's pooling, step d. Where the best partners on an edge differ they are the
+    assignment; only the other edges need the solver (exact). Deviation: an assignment without gain is taken
+    for none, as which of them the solver returns depends on the order of the components.
+    """
+    gains = np.where(gains > 0.0, gains, 0.0)
+    wants = gains.max(axis=2) > 0.0
+    partner = (gains.argmax(axis=2)[:, :, None] == np.arange(gains.shape[2])) & wants[:, :, None]
+    claims = np.einsum("ej,bjk->bek", inbox.incidence, partner)
+    for b, edge in np.argwhere((claims > 1.0).any(axis=2)):
+        members = np.flatnonzero(inbox.edges == edge)
+        partner[b, members] = _assigned(gains[b, members])
+        claims[b, edge] = partner[b, members].sum(axis=0)
+    crowded = (inbox.incidence.sum(axis=1) > gains.shape[2])[inbox.edges]
+    remaining = (claims == 0.0)[:, inbox.edges] | crowded[:, None]
+    kept: BoolArray = np.where(partner.any(axis=2)[:, :, None], partner, remaining)
+    return kept
+
+
+def _assigned(gains: FloatArray) -> BoolArray:
+    """Pairs of the assignment (j, k) with the largest sum of gains, those without a gain left out."""
+    from scipy.optimize import linear_sum_assignment
+
+    rows, columns = linear_sum_assignment(gains, maximize=True)
+    pairs = np.zeros(gains.shape, dtype=np.bool_)
+    pairs[rows, columns] = gains[rows, columns] > 0.0
+    return pairs

@@ -1,0 +1,61 @@
+"""How a node's own rows go to its components, and optionally to a uniform one that takes junk."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcluster_app.gtvmin.pool_model import Rows
+from fedcluster_app.gtvmin.pool_weights import dirichlet_evidence
+from fedcluster_app.mixtures.types import FloatArray
+
+# Prior rows of junk and of none: about one row in a hundred is junk.
+_JUNK_PRIOR = np.array([1.0, 99.0])
+
+
+def assign(
+    weights: FloatArray, forms: FloatArray, junk: FloatArray, rows: Rows
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Moments of the own rows under their responsibilities, for b models at once.
+
+    Parameters
+    ----------
+    weights : array of shape (b, k)
+    forms : array of shape (b, k, d + 1, d + 1)
+        See `pool_local.quadratic_forms`.
+    junk : array of shape (b,)
+        Share of the uniform component; not looked at where the rows have none.
+    rows : Rows
+
+    Returns
+    -------
+    own : array of shape (b, k, d + 1, d + 1)
+    evidence : array of shape (b,)
+        Entropy of the responsibilities; with a uniform component also the log evidence of its rows and of
+        their number.
+    junk : array of shape (b,)
+
+    Notes
+    -----
+    **Source**: this project's pooling, step a and the optional uniform component: own rows only, never
+    released, never pooled. Cost O(b n k d²).
+    """
+    b, k = weights.shape
+    joint = np.empty((b, k + (rows.log_uniform is not None), len(rows.X)))
+    joint[:, :k] = (-0.5 * forms.reshape(b * k, -1) @ rows.moments.T).reshape(b, k, -1)
+    joint[:, :k] += np.log(weights)[:, :, None]
+    if rows.log_uniform is not None:
+        joint[:, :k] += np.log1p(-junk)[:, None, None]
+        joint[:, k] = np.log(junk)[:, None] + rows.log_uniform
+    joint -= joint.max(axis=1, keepdims=True)
+    R = np.exp(joint)
+    mass = R.sum(axis=1, keepdims=True)
+    R /= mass
+    # -sum R ln R, by ln R = joint - ln(mass); the joint is finite, so nothing is 0 times infinity.
+    evidence = np.log(mass).sum(axis=(1, 2)) - np.einsum("bkn,bkn->b", R, joint)
+    if rows.log_uniform is not None:
+        taken = R[:, k].sum(axis=1)
+        evidence += taken * rows.log_uniform
+        evidence += dirichlet_evidence(np.stack([taken, len(rows.X) - taken], axis=1), _JUNK_PRIOR)
+        junk = (taken + _JUNK_PRIOR[0]) / (len(rows.X) + _JUNK_PRIOR.sum())
+    own = (R[:, :k].reshape(b * k, -1) @ rows.moments).reshape(forms.shape)
+    return own, evidence, junk

@@ -1,0 +1,183 @@
+"""Starts of pooling: the fit to own rows alone, and other starts once neighbours have spoken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from fedcluster_app.gtvmin.niw import summaries_of
+from fedcluster_app.gtvmin.pool_local import (
+    common_covariance,
+    components,
+    iterate,
+    own_evidence,
+    run_pass,
+    update_prior,
+)
+from fedcluster_app.gtvmin.pool_message import Inbox, receive
+from fedcluster_app.gtvmin.pool_model import Models, Rows, joined, lone
+from fedcluster_app.gtvmin.pool_settings import PoolSettings
+from fedcluster_app.mixtures.kmeans import kmeans
+from fedcluster_app.mixtures.types import FloatArray, IntArray
+
+# Counts, rows behind the covariances, means, covariances.
+_Start: TypeAlias = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
+# Share of the uniform component at the start.
+_JUNK = 0.03
+# A start's weights are its counts plus this.
+_SMOOTHING = 0.2
+# Local fit: single runs of k-means beside the best of five; iterations of a look, in all, after each prior.
+_SINGLE_RUNS, _LOOK, _LOCAL_STEPS, _PRIOR_STEPS = 5, 5, 20, 8
+_LOCAL_KEPT = 2
+# Trust from which a neighbour's components are a start.
+_WORTH_TRYING = 0.3
+# Of the iterations of another start, this many are scored by its densities.
+_PLUG_IN_STEPS = 4
+
+
+def local_fit(rows: Rows, k: int, settings: PoolSettings, rng: np.random.Generator) -> Models:
+    """Fit without neighbours, a batch of one.
+
+    Parameters
+    ----------
+    rows : Rows
+    k : int, >= 1
+        A site with fewer rows gets one component per row.
+    settings : PoolSettings
+    rng : numpy.random.Generator
+        For k-means.
+
+    Notes
+    -----
+    **Source**: this project's pooling, round 0: six k-means starts, a look at each, the two of most evidence
+    go on, and the best has its prior updated twice.
+    """
+    k = min(k, len(rows.X))
+    nobody = receive({}, rows, settings.count_cap)
+    labels = [kmeans(rows.X, k, rng, n_init=5).labels]
+    labels += [kmeans(rows.X, k, rng, n_init=1).labels for _ in range(_SINGLE_RUNS)]
+    models = _labelled(rows, np.stack(labels), k)
+    models = run_pass(models, rows, nobody, settings, _LOOK)
+    models = _best(models, rows, _LOCAL_KEPT)
+    models = _best(run_pass(models, rows, nobody, settings, _LOCAL_STEPS - _LOOK), rows, 1)
+    for _ in range(2):
+        models = run_pass(update_prior(models, rows, nobody, settings), rows, nobody, settings, _PRIOR_STEPS)
+    return models
+
+
+def improved(
+    current: Models,
+    rows: Rows,
+    inbox: Inbox,
+    settings: PoolSettings,
+    rng: np.random.Generator,
+    *,
+    fresh_rates: bool,
+) -> Models:
+    """Return the current model, or another start if it raises the evidence of the own rows enough.
+
+    Parameters
+    ----------
+    current : Models
+        A batch of one.
+    rows : Rows
+    inbox : Inbox
+    settings : PoolSettings
+    rng : numpy.random.Generator
+    fresh_rates : bool
+        Other starts begin with trust one half in every edge.
+
+    Notes
+    -----
+    **Source**: this project's pooling, candidates, in successive halving. The bound on everything would
+    choose starts that explain foreign summaries; the evidence of the own rows cannot.
+    """
+    starts = _other_starts(current, rows, inbox, settings, rng, fresh_rates=fresh_rates)
+    if not len(starts.weights):
+        return current
+    first, until, last = settings.start_steps
+    for number in range(until):
+        if number == first:
+            starts = _best(starts, rows, settings.kept_starts)
+        starts = iterate(starts, rows, inbox, settings, plug_in=number < _PLUG_IN_STEPS)
+    both = joined(current, _best(starts, rows, 1))
+    for _ in range(last):
+        both = iterate(both, rows, inbox, settings, plug_in=False)
+    evidence = own_evidence(both, rows)
+    return both.taken([1 if evidence[1] > evidence[0] + settings.margin else 0])
+
+
+def _best(models: Models, rows: Rows, kept: int) -> Models:
+    """Models of most own evidence, the best first."""
+    return models.taken(np.argsort(-own_evidence(models, rows), kind="stable")[:kept])
+
+
+def _labelled(rows: Rows, labels: IntArray, k: int) -> Models:
+    """Models of the clusters of labellings (b, n)."""
+    (b, n), d = labels.shape, rows.X.shape[1]
+    hot = (labels[:, None, :] == np.arange(k)[:, None]).astype(np.float64)
+    own = (hot.reshape(b * k, n) @ rows.moments).reshape(b, k, d + 1, d + 1)
+    within, strength = common_covariance(own, rows), np.full(b, d + 1.0)
+    means, covariances = components(own, within, strength)
+    weights = own[..., 0, 0] + _SMOOTHING
+    weights /= weights.sum(axis=1, keepdims=True)
+    return lone(weights, means, covariances, within, strength, np.ones(b), own, np.full(b, _JUNK))
+
+
+def _other_starts(
+    current: Models,
+    rows: Rows,
+    inbox: Inbox,
+    settings: PoolSettings,
+    rng: np.random.Generator,
+    *,
+    fresh_rates: bool,
+) -> Models:
+    """Every trusted neighbour's components, and k-means on rows and received means: a batch, maybe empty."""
+    k, trusted = current.weights.shape[1], current.rates[0] > _WORTH_TRYING
+    reliable = trusted[inbox.edges]
+    senders = [edge for edge in np.flatnonzero(trusted) if (inbox.edges == edge).any()]
+    points = [_of_neighbour(inbox.moments[inbox.edges == edge], rows, k, rng) for edge in senders]
+    for heard in [np.ones_like(reliable)] if reliable.all() else [np.ones_like(reliable), reliable]:
+        points += [_of_means(inbox.moments[heard], rows, k, rng) for _ in range(settings.kmeans_starts)]
+    base = current.taken([0] * len(points))
+    if not points:
+        return base
+    counts, behind, means, spreads = (np.stack(part) for part in zip(*points, strict=True))
+    weights = counts + _SMOOTHING
+    # k-means starts have no covariances of their own: scatter 0 of 0 rows leaves the common one.
+    s, heavy = base.strength[:, None, None, None], behind[:, :, None, None]
+    covariances = (s * base.within[:, None] + heavy * spreads) / (s + heavy)
+    return replace(
+        base,
+        weights=weights / weights.sum(axis=1, keepdims=True),
+        means=means,
+        covariances=covariances,
+        rates=np.full_like(base.rates, 0.5) if fresh_rates else base.rates,
+    )
+
+
+def _of_neighbour(moments: FloatArray, rows: Rows, k: int, rng: np.random.Generator) -> _Start:
+    """Start from a neighbour's components: counts, rows behind the covariances, means, covariances.
+
+    The k largest; where there are fewer, own rows drawn at random fill up.
+    """
+    largest = np.sort(np.argsort(-moments[:, 0, 0], kind="stable")[:k])
+    counts, means, covariances = summaries_of(moments[largest])
+    missing = k - len(counts)
+    d = rows.X.shape[1]
+    drawn = rows.X[rng.choice(len(rows.X), size=missing, replace=False)]
+    counts = np.concatenate([counts, np.zeros(missing)])
+    means = np.concatenate([means, drawn])
+    return counts, counts, means, np.concatenate([covariances, np.zeros((missing, d, d))])
+
+
+def _of_means(moments: FloatArray, rows: Rows, k: int, rng: np.random.Generator) -> _Start:
+    """Start from k-means on own rows and received means, these with the weight of their counts."""
+    heard, means, _ = summaries_of(moments)
+    points, d = np.concatenate([rows.X, means]), rows.X.shape[1]
+    found = kmeans(points, k, rng, n_init=1, weights=np.concatenate([np.ones(len(rows.X)), heard]))
+    counts = np.bincount(found.labels[: len(rows.X)], minlength=k).astype(np.float64)
+    return counts, np.zeros(k), found.centers, np.zeros((k, d, d))
