@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from fedcluster_app.aggregation.micro.refine import (
     site_sums,
 )
 from fedcluster_app.aggregation.micro.rounds import cell_bounds
+from fedcluster_app.aggregation.micro.votes import Votes
 from fedcluster_app.mixtures import em
 from fedcluster_app.mixtures.densities import log_joint, logsumexp
 from fedcluster_app.mixtures.mixture import Mixture
@@ -291,6 +293,15 @@ def test_rounds_refine_the_clusters_of_the_assembly():
     assert after.clusters.masses.sum() == pytest.approx(640)
     assert after.k_hat == 3
     assert after.refined is None
+
+
+@pytest.mark.parametrize(
+    ("hold", "k_hat", "small"), [(1, 1, True), (2, 3, True), (4, 1, True), (4, 3, False), (3, 2, False)]
+)
+def test_rows_are_asked_where_cells_see_one_cluster_or_two(hold, k_hat, small):
+    assembly = SimpleNamespace(votes=Votes(k_hat, hold, 1, hold, None, None), k_hat=k_hat)
+    assert microcluster.classes_are_small(assembly) == small
+    assert not microcluster.classes_are_small(SimpleNamespace(votes=None, k_hat=1))
 
 
 def test_rows_vote_after_rounds():

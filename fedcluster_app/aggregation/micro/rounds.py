@@ -22,8 +22,8 @@ COARSE = (1, 2, 5, 10, 15, 20, 30, 40, 60, 80)
 
 
 def classes_are_small(assembly: Assembly) -> bool:
-    """Whether micro-clusters may have mixed small classes: held-out ones favour one or two clusters."""
-    return assembly.votes is not None and assembly.votes.hold <= 2
+    """Whether micro-clusters may have mixed small classes: held-out ones favour 1 or 2, or K̂ is 1."""
+    return assembly.votes is not None and (assembly.votes.hold <= 2 or assembly.k_hat == 1)
 
 
 def sets_for_rounds(assembly: Assembly) -> tuple[ClusterSets, FloatArray]:
