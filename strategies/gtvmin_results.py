@@ -158,7 +158,9 @@ def _words(state: GTVRun) -> tuple[str, ...]:
         told.append(
             f"alpha {state.stage.alpha:g} chosen by the mean log-likelihood of rows held out ({curve})"
         )
-        told.append(f"the mixtures are those after {state.stage.progress.round} rounds at it, the best of them")
+        told.append(
+            f"the mixtures are those after {state.stage.progress.round} rounds at it, the best of them"
+        )
     elif point.rows:
         found = state.log_density(point)
         told.append(f"alpha {state.stage.alpha:g}; rows held out have mean log-likelihood {found:.3f}")
