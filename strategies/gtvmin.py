@@ -87,7 +87,7 @@ class GTVMin(SiteStrategy[GTVRun]):
         if answer.held_out_rows not in ((0, rows) if begun is None else (0, begun.held_out_rows)):
             return f"{answer.held_out_rows} rows held out"
         if begun is None:
-            whole = greeted(state.agreement.roster.moments[name], state.agreement.scaling)
+            whole = greeted(state.agreement.roster.moments[name], state.scaling)
             reach = (1 + len(answer.weights)) * math.sqrt(whole.variance.sum()) + SMALLEST
             if np.linalg.norm(answer.weights @ answer.means - whole.mean) > reach:
                 return "its mean is far from that of the site's rows"

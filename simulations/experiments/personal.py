@@ -88,7 +88,7 @@ def paper(scenario: Scenario, discrepancy: str, changes: Mapping[str, Scalar]) -
     given: dict[str, Any] = {"alpha": scenario.alpha(discrepancy), "step_size": scenario.step_size}
     given |= {"guard": False, **changes}
     bounds = Bounds(**{key: given.pop(key) for key in BOUNDS if key in given})
-    return Settings(discrepancy=discrepancy, bounds=bounds, **given)  # type: ignore[arg-type]
+    return Settings(discrepancy=discrepancy, bounds=bounds, **given)  # type: ignore[arg-type]  # it checks the name
 
 
 def starts(drawn: Network, k: int, reading: Reading, settings: Settings, seed: int) -> dict[str, Mixture]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 from fedcluster_app.messages import AskLabels
 from fedcluster_app.transport import from_records
 from simulations.federation import LocalRun
+from strategies.gtvmin_rounds import Stage
+from strategies.mailbox import Mailbox
 
 EVER = range(1000)
 
@@ -156,14 +159,22 @@ def test_a_round_that_nobody_answers_ends_the_run_with_what_there_is(
 
 
 def test_a_site_that_comes_after_the_best_round_keeps_its_mixture(three_sites: list[dict[str, Any]]) -> None:
-    settings: dict[str, Any] = {"alpha": "0,0.1", "gtv_folds": 2, "gtv_path_rounds": 2, "gtv_rounds": 30}
-    clean = run(three_sites, **settings)
-    last = clean.outcome.details["rounds"]
-    one = run(three_sites, **settings, tamper=at({0}, _first_only(silent, last + 1)))
-    assert one.outcome.status == "finished"
-    if "b" in one.strategy.state.starts:
-        assert "b" in one.strategy.state.mixtures
-        assert not any("never sent a mixture" in said for said in one.outcome.warnings)
+    state = run(three_sites).strategy.state
+    posts = state.stage.mailbox.posts
+    early = Mailbox({name: posts[name] for name in "ac"}, 2)
+    found = replace(state, best=Stage(0.5, state.stage.progress, early)).at_best()
+    assert list(found.mixtures) == ["a", "b", "c"]
+    assert (found.stage.alpha, found.stage.mailbox.round) == (0.5, 2)
+    nowhere = replace(state, best=None)
+    assert nowhere.at_best() is nowhere
+
+
+def test_a_late_site_of_other_classes_is_let_in(csv_sites: Any, blobs: Any) -> None:
+    """It starts in the unit of the rounds, far from 0 there: so must be what its mean is compared with."""
+    tables = {"a": blobs(0, 40, 50, 60), "b": blobs(1, 0, 0, 60), "c": blobs(2, 40, 50, 60)}
+    one = run(csv_sites(tables), tamper=at({0}, _first_only(silent)))
+    assert one.trace[1].late == ("b",)
+    assert all(record.answered == ("a", "b", "c") for record in one.trace[2:])
 
 
 def test_scores_that_no_rows_can_have_choose_nothing(three_sites: list[dict[str, Any]]) -> None:

@@ -65,7 +65,10 @@ def test_messages_give_what_the_network_in_memory_gives(
     settings = coupling.settings_of(config.gtv, 0.7, 2)
     found = last_models(one)
     state = network.init({name: ask.mixtures[0] for name, ask in first.items()}, graph, settings)
-    draws = lambda number, receiver, sender: coupling.draws(config.seed, receiver, number + 1, 0)(sender)  # noqa: E731
+
+    def draws(number: int, receiver: str, sender: str) -> np.random.Generator:
+        return coupling.draws(config.seed, receiver, number + 1, 0)(sender)
+
     for _ in range(config.gtv.rounds):
         state = network.step(state, tables, graph, settings, draws)
     for name, node in state.nodes.items():

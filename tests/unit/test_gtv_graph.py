@@ -65,7 +65,7 @@ def test_a_graph_can_be_copied_and_pickled_also_after_use(used: bool) -> None:
 
 def test_nobody_changes_a_graph_through_its_neighbours() -> None:
     with pytest.raises(TypeError):
-        ring(ABC).neighbours("a")["b"] = 5.0  # type: ignore[index]
+        ring(ABC).neighbours("a")["b"] = 5.0  # type: ignore[index]  # wrong on purpose
 
 
 def test_a_site_named_twice_or_no_site_is_refused() -> None:

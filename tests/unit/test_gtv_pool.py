@@ -590,7 +590,7 @@ def test_there_is_nothing_to_tune_the_coupling_with() -> None:
 )
 def test_settings_out_of_range_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="expected"):
-        PoolSettings(**bad)  # type: ignore[arg-type]
+        PoolSettings(**bad)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def tables(n_sites: int) -> dict[str, np.ndarray]:
