@@ -17,7 +17,15 @@ from typing import Any, Literal
 
 from fedcluster_app.errors import ConfigError
 from fedcluster_app.keys import build, key, keys_of, refuse_unknown
-from fedcluster_app.options import AsmConfig, DataSpec, FedGEMConfig, GTVConfig, MicroConfig
+from fedcluster_app.options import (
+    AsmConfig,
+    DataSpec,
+    FedGEMConfig,
+    GraphConfig,
+    GTVConfig,
+    MicroConfig,
+    MixtureConfig,
+)
 
 Scalar = bool | int | float | str
 GRAPH_FILES = (".toml", ".json", ".csv")
@@ -53,6 +61,8 @@ class RunConfig:
     asm: AsmConfig = field(default_factory=AsmConfig)
     fedgem: FedGEMConfig = field(default_factory=FedGEMConfig)
     micro: MicroConfig = field(default_factory=MicroConfig)
+    graph: GraphConfig = field(default_factory=GraphConfig)
+    mixture: MixtureConfig = field(default_factory=MixtureConfig)
     gtv: GTVConfig = field(default_factory=GTVConfig)
 
     @property
@@ -121,12 +131,13 @@ def parse_run_config(values: Mapping[str, Any]) -> RunConfig:
         raise ConfigError(
             "run config: site-gains='auto' goes with the offsets of sites; add site-offsets='auto'"
         )
-    if config.init == "asm" and config.gtv.components is not None:
+    if config.init == "asm" and config.mixture.components is not None:
         raise ConfigError(
             "run config: init='asm' starts from the components that a site counted; leave components='auto', "
             "or use init='kmeans'"
         )
-    _check_gtv(config.gtv)
+    _check_graph(config.graph)
+    _check_gtv(config.gtv, config.mixture)
     if config.micro.assembly == "keep" and not config.micro.summaries:
         raise ConfigError(
             "run config: assembly='keep' expected clusters to keep; give summaries the path of an earlier "
@@ -135,15 +146,18 @@ def parse_run_config(values: Mapping[str, Any]) -> RunConfig:
     return config
 
 
-def _check_gtv(gtv: GTVConfig) -> None:
+def _check_graph(graph: GraphConfig) -> None:
     words = ("erdos-renyi", "ring", "complete", "sbm", "nearest")
-    if gtv.graph not in words and not (
-        os.path.isabs(gtv.graph) and Path(gtv.graph).suffix.lower() in GRAPH_FILES
+    if graph.graph not in words and not (
+        os.path.isabs(graph.graph) and Path(graph.graph).suffix.lower() in GRAPH_FILES
     ):
         raise ConfigError(
             f"run config: graph expected one of {', '.join(words)}, or the absolute path of a file "
-            f"({', '.join(GRAPH_FILES)}), got {gtv.graph!r}"
+            f"({', '.join(GRAPH_FILES)}), got {graph.graph!r}"
         )
+
+
+def _check_gtv(gtv: GTVConfig, mixture: MixtureConfig) -> None:
     if gtv.folds == 1:
         raise ConfigError(
             "run config: gtv-folds expected 0 or at least 2, got 1: nothing would be left to fit"
@@ -152,9 +166,9 @@ def _check_gtv(gtv: GTVConfig) -> None:
         raise ConfigError(
             "run config: gtv-folds=0 leaves no rows to choose alpha by; give alpha one number, or take folds"
         )
-    if gtv.components is not None and gtv.components * gtv.weight_floor > 1:
+    if mixture.components is not None and mixture.components * gtv.weight_floor > 1:
         raise ConfigError(
-            f"run config: expected components * gtv-weight-floor <= 1, got {gtv.components} * "
+            f"run config: expected components * gtv-weight-floor <= 1, got {mixture.components} * "
             f"{gtv.weight_floor:g}; lower the floor"
         )
 

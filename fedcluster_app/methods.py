@@ -23,8 +23,8 @@ class Method:
         Dotted name of its strategy class.
     inits : tuple of str
         The values of ``init`` that it takes.
-    settings : str
-        The group of settings that is its own.
+    settings : tuple of str
+        The groups of settings that it reads, besides those that all do.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Method:
     source: str
     strategy: str
     inits: tuple[str, ...]
-    settings: str
+    settings: tuple[str, ...]
 
 
 METHODS = {
@@ -50,7 +50,7 @@ METHODS = {
             source="Ibrahim, Gebraeel and Xie, arXiv:2601.21160; estimated counts as in arXiv:2609.36762",
             strategy="strategies.fedgem.FedGEM",
             inits=("kmeans", "kmeans++", "asm-means"),
-            settings="fedgem",
+            settings=("fedgem",),
         ),
         Method(
             name="microcluster",
@@ -61,7 +61,7 @@ METHODS = {
             source="ours; micro-clusters as in BIRCH (Zhang, Ramakrishnan and Livny, 1996) and CluStream",
             strategy="strategies.microcluster.MicroCluster",
             inits=("kmeans",),
-            settings="micro",
+            settings=("micro",),
         ),
         Method(
             name="gtvmin",
@@ -72,7 +72,7 @@ METHODS = {
             source="arXiv:2609.19202, Algorithm 1",
             strategy="strategies.gtvmin.GTVMin",
             inits=("kmeans", "asm"),
-            settings="gtv",
+            settings=("graph", "mixture", "gtv"),
         ),
     )
 }

@@ -132,6 +132,38 @@ class MicroConfig:
 
 
 @dataclass(frozen=True)
+class GraphConfig:
+    """Who hears whom, in methods whose sites hear only their neighbours."""
+
+    graph: str = key(
+        "graph",
+        "erdos-renyi",
+        "erdos-renyi (with a ring), ring, complete, sbm (blocks with chains), nearest (by MMD), or the "
+        "absolute path of a .toml, .json or .csv file that names sites",
+    )
+    p: float = key("graph-p", 0.6, "erdos-renyi: probability of an edge", low=0.0, high=1.0)
+    blocks: int = key("graph-blocks", 3, "sbm: blocks of sites, in order of name", low=1)
+    p_in: float = key("graph-p-in", 0.8, "sbm: probability of an edge inside a block", low=0.0, high=1.0)
+    p_out: float = key("graph-p-out", 0.2, "sbm: probability of an edge between blocks", low=0.0, high=1.0)
+    nearest: int = key("graph-nearest", 3, "nearest: neighbours that every site chooses", low=1)
+    max_age: int = key("max-age", 5, "rounds for which the last mixture of a silent site is used", low=0)
+
+
+@dataclass(frozen=True)
+class MixtureConfig:
+    """The mixtures that sites keep, in methods that leave every site one of its own."""
+
+    components: int | None = key(
+        "components",
+        None,
+        "components of a site's mixture: auto (each site counts its own) or a number",
+        low=1,
+        high=1000,
+        word="auto",
+    )
+
+
+@dataclass(frozen=True)
 class GTVConfig:
     """GTVMin, personal mixtures coupled over a graph."""
 
@@ -146,32 +178,12 @@ class GTVConfig:
         low=0.0,
         word="auto",
     )
-    components: int | None = key(
-        "components",
-        None,
-        "components of a site's mixture: auto (each site counts its own) or a number",
-        low=1,
-        high=1000,
-        word="auto",
-    )
     update: Literal["gradient", "em"] = key(
         "update", "gradient", "steps of a site: projected gradient (published), or scaled as in EM"
     )
     edge_weights: Literal["graph", "mmd"] = key(
         "edge-weights", "mmd", "fading between sites with unlike mixtures (by MMD), or as the graph has them"
     )
-    graph: str = key(
-        "graph",
-        "erdos-renyi",
-        "erdos-renyi (with a ring), ring, complete, sbm (blocks with chains), nearest (by MMD), or the "
-        "absolute path of a .toml, .json or .csv file that names sites",
-    )
-    p: float = key("graph-p", 0.6, "erdos-renyi: probability of an edge", low=0.0, high=1.0)
-    blocks: int = key("graph-blocks", 3, "sbm: blocks of sites, in order of name", low=1)
-    p_in: float = key("graph-p-in", 0.8, "sbm: probability of an edge inside a block", low=0.0, high=1.0)
-    p_out: float = key("graph-p-out", 0.2, "sbm: probability of an edge between blocks", low=0.0, high=1.0)
-    nearest: int = key("graph-nearest", 3, "nearest: neighbours that every site chooses", low=1)
-    max_age: int = key("max-age", 5, "rounds for which the last mixture of a silent site is used", low=0)
     rounds: int = key("gtv-rounds", 40, "most rounds, if alpha is given", low=1, high=10_000)
     path_rounds: int = key(
         "gtv-path-rounds", 5, "rounds at each of several alphas; the best goes on while it gets better", low=1

@@ -77,7 +77,7 @@ def strategy_of(config: RunConfig) -> type[SiteStrategy[Any]]:
         raise ConfigError(
             f"run config: method {method.name!r} takes init = {' | '.join(method.inits)}, got {config.init!r}"
         )
-    others = {other.settings for other in METHODS.values()} - {method.settings}
+    others = {group for other in METHODS.values() for group in other.settings} - set(method.settings)
     if idle := [key for group in sorted(others) for key in changed(getattr(config, group))]:
         raise ConfigError(
             f"run config: {', '.join(idle)} would do nothing with method {method.name!r}; leave them out, or "

@@ -104,19 +104,21 @@ def _distances(mixtures: Sequence[Mixture]) -> FloatArray:
 
 
 def _by_rule(config: RunConfig, names: tuple[str, ...], mixtures: Mapping[str, Mixture]) -> Graph:
-    gtv, rng = config.gtv, stream(config.seed, "graph")
-    if gtv.graph == "ring":
+    rule, rng = config.graph, stream(config.seed, "graph")
+    if rule.graph == "ring":
         return ring(names)
-    if gtv.graph == "complete":
+    if rule.graph == "complete":
         return complete(names)
-    if gtv.graph == "sbm":
-        if gtv.blocks > len(names):
-            raise ConfigError(f"graph-blocks: expected at most {len(names)}, one site each, got {gtv.blocks}")
-        blocks = [part.tolist() for part in np.array_split(sorted(names), gtv.blocks)]
-        return block_model(blocks, gtv.p_in, gtv.p_out, rng)
-    if gtv.graph == "nearest":
+    if rule.graph == "sbm":
+        if rule.blocks > len(names):
+            raise ConfigError(
+                f"graph-blocks: expected at most {len(names)}, one site each, got {rule.blocks}"
+            )
+        blocks = [part.tolist() for part in np.array_split(sorted(names), rule.blocks)]
+        return block_model(blocks, rule.p_in, rule.p_out, rng)
+    if rule.graph == "nearest":
         here = tuple(sorted(mixtures))
-        near = min(gtv.nearest, max(1, len(here) - 1))
+        near = min(rule.nearest, max(1, len(here) - 1))
         found = nearest(here, _distances([mixtures[name] for name in here]), near)
         return replace(found, names=names)
-    return erdos_renyi(names, gtv.p, rng)
+    return erdos_renyi(names, rule.p, rng)

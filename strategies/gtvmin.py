@@ -56,14 +56,14 @@ class GTVMin(SiteStrategy[GTVRun]):
 
     def __init__(self, config: RunConfig, **options: Any) -> None:
         super().__init__(config, **options)
-        self._file = read_file(config.gtv.graph)
+        self._file = read_file(config.graph.graph)
 
     def begin(self, agreement: Agreement) -> GTVRun:
         """Start at the first alpha, with the graph if it needs no mixtures."""
         given = self.config.gtv.alphas
         alphas = tuple(sorted(alpha_path.AUTO if given is None else given))
         state = GTVRun(agreement, Stage(alphas[0], Progress(), Mailbox()), alphas=alphas)
-        return state if self.config.gtv.graph == "nearest" else self._laid(state)
+        return state if self.config.graph.graph == "nearest" else self._laid(state)
 
     def ask(self, state: GTVRun) -> Exchange | None:
         """Ask for what sites start with, for rounds until they are over, then for labels."""
@@ -125,7 +125,7 @@ class GTVMin(SiteStrategy[GTVRun]):
             progress = advance(progress, reports, stage.alpha)
         stage = Stage(stage.alpha, progress, stage.mailbox.after({**values, **starts}, number))
         state = replace(state, stage=stage, last=stage, starts={**state.starts, **starts})
-        if state.laid is None or (starts and self.config.gtv.graph == "nearest"):
+        if state.laid is None or (starts and self.config.graph.graph == "nearest"):
             state = self._laid(state)
         able = part_of(state.laid.graph, state.agreement.roster.moments) if state.laid else None
         scored = any(start.held_out_rows for start in starts.values())
@@ -205,7 +205,7 @@ class GTVMin(SiteStrategy[GTVRun]):
         return replace(state, identity=identify(state.mixtures, state.rows))
 
     def _ask_round(self, state: GTVRun) -> Exchange:
-        scaling, mailbox, most = state.scaling, state.stage.mailbox, self.config.gtv.max_age
+        scaling, mailbox, most = state.scaling, state.stage.mailbox, self.config.graph.max_age
         agreed = vars(AskGTVStart(scaling.center, scaling.scale, scaling.components, scaling.score_scale))
         asks: dict[str, Any] = {}
         for name in state.agreement.roster.moments:

@@ -37,9 +37,9 @@ def start(site: Site, ask: AskGTVStart) -> GTVMixture:
     """Count the components unless the run says how many, and make a mixture of k-means or of ASM's count."""
     X, config = contributed(site, ask), site.config
     counted = None
-    if config.gtv.components is None:
+    if config.mixture.components is None:
         counted = count(site, X, "asm" if config.init == "asm" else config.estimator)
-    k = counted.k if counted else config.gtv.components or 1
+    k = counted.k if counted else config.mixture.components or 1
     made = _made(site, X, k, counted)
     loss = -float(responsibilities(X, made)[1].mean())
     held_out_rows = len(X) if _parts(site, len(X)) else 0
