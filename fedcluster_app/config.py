@@ -19,10 +19,14 @@ from fedcluster_app.errors import ConfigError
 from fedcluster_app.keys import build, key, keys_of, refuse_unknown
 from fedcluster_app.options import (
     AsmConfig,
+    ClustersConfig,
     DataSpec,
     FedGEMConfig,
+    FedKMeansConfig,
     GraphConfig,
     GTVConfig,
+    KFedConfig,
+    LocalConfig,
     MicroConfig,
     MixtureConfig,
 )
@@ -52,6 +56,11 @@ class RunConfig:
         low=0,
     )
     min_count: int = key("min-count", 5, "least rows behind anything a site releases", low=1)
+    allow_unsafe: bool = key(
+        "allow-unsafe",
+        False,
+        "whether virtual sites may send single rows, which some methods need; a real site's owner decides",
+    )
     min_sites: int = key("min-sites", 0, "sites to wait for; 0: all virtual ones, or 2 real ones", low=0)
     join_timeout: float = key("join-timeout", 120.0, "seconds to wait for sites to join", low=0.0)
     round_timeout: float = key("round-timeout", 600.0, "seconds to wait for answers in an exchange", low=0.1)
@@ -64,11 +73,28 @@ class RunConfig:
     graph: GraphConfig = field(default_factory=GraphConfig)
     mixture: MixtureConfig = field(default_factory=MixtureConfig)
     gtv: GTVConfig = field(default_factory=GTVConfig)
+    clusters: ClustersConfig = field(default_factory=ClustersConfig)
+    local: LocalConfig = field(default_factory=LocalConfig)
+    kfed: KFedConfig = field(default_factory=KFedConfig)
+    fedkmeans: FedKMeansConfig = field(default_factory=FedKMeansConfig)
 
     @property
     def axes_share(self) -> float:
         """Share of the variance for which principal axes are taken where ``pca`` takes none; 1: no axes."""
         return self.micro.axes if self.method == "microcluster" else 1.0
+
+    @property
+    def k(self) -> int:
+        """Number of global clusters, in a method that is told.
+
+        Raises
+        ------
+        ConfigError
+            If nobody has.
+        """
+        if self.clusters.k is None:
+            raise ConfigError(f"run config: method {self.method!r} needs to be told k, for example k=10")
+        return self.clusters.k
 
     @property
     def seed(self) -> int:
@@ -92,6 +118,9 @@ class NodeConfig:
         0,
         "the site's own floor under the run's; 0: 5 at a real site, none at a virtual one",
         low=0,
+    )
+    allow_unsafe: bool = key(
+        "allow-unsafe", False, "whether the site may send single rows, which some methods need"
     )
     partition_id: int = key("partition-id", -1, "number of this virtual site (set by Flower)", low=-1)
     num_partitions: int = key("num-partitions", 0, "number of virtual sites (set by Flower)", low=0)

@@ -77,8 +77,12 @@ def build(config: type[T], values: Mapping[str, Any], where: str) -> T:
 def _checked(key: Key, kind: Any, value: Any, where: str) -> Any:
     """Return ``value`` as the type that the field declares, or say what is wrong with it.
 
-    Types in use: str, a Literal of names, int, float, either or None, and a tuple of either or None.
+    Types in use: bool, str, a Literal of names, int, float, either or None, and a tuple of either or None.
     """
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise ConfigError(f"{where}: {key.name} expected true or false, got {value!r}")
+        return value
     if key.word and value == key.word:
         return None
     if get_origin(kind) is Literal and value not in get_args(kind):

@@ -25,6 +25,8 @@ class Method:
         The values of ``init`` that it takes.
     settings : tuple of str
         The groups of settings that it reads, besides those that all do.
+    required : tuple of str
+        The keys that must be given, since nothing finds their values.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Method:
     strategy: str
     inits: tuple[str, ...]
     settings: tuple[str, ...]
+    required: tuple[str, ...] = ()
 
 
 METHODS = {
@@ -73,6 +76,30 @@ METHODS = {
             strategy="strategies.gtvmin.GTVMin",
             inits=("kmeans", "asm"),
             settings=("graph", "mixture", "gtv"),
+        ),
+        Method(
+            name="kfed",
+            family="global",
+            needs="k; local k is counted if not given",
+            sends="local k-means centres; no sums",
+            rounds="one",
+            source="Dennis, Li and Smith, ICML 2021",
+            strategy="strategies.kfed.KFed",
+            inits=("kmeans",),
+            settings=("clusters", "local", "kfed"),
+            required=("k",),
+        ),
+        Method(
+            name="fedkmeans",
+            family="global",
+            needs="k",
+            sends="sums and counts of the rows of clusters; the coordinator needs them site by site",
+            rounds="until no centre moves, at most fedkmeans-rounds",
+            source="Garst and Reinders, arXiv:2310.01195",
+            strategy="strategies.fedkmeans.FedKMeans",
+            inits=("kmeans",),
+            settings=("clusters", "fedkmeans"),
+            required=("k",),
         ),
     )
 }

@@ -213,3 +213,78 @@ class GTVConfig:
     variance_floor: float = key(
         "gtv-variance-floor", 0.05, "least variance along any axis (scaled units)", low=1e-9
     )
+
+
+@dataclass(frozen=True)
+class ClustersConfig:
+    """How many global clusters, in methods that must be told."""
+
+    k: int | None = key(
+        "k",
+        None,
+        "number of global clusters: auto (not given) or a number, which some methods need",
+        low=1,
+        high=10_000,
+        word="auto",
+    )
+
+
+@dataclass(frozen=True)
+class LocalConfig:
+    """How many clusters at a site, in methods whose sites cluster their rows first."""
+
+    k: int | None = key(
+        "local-k",
+        None,
+        "clusters of every site (afcl: seeds): auto (each site counts its own) or a number",
+        low=1,
+        high=10_000,
+        word="auto",
+    )
+
+
+@dataclass(frozen=True)
+class KFedConfig:
+    """k-FED, one upload of local centres."""
+
+    start: Literal["projected", "kmeans++"] = key(
+        "kfed-start",
+        "projected",
+        "start of k-means at a site: published, or seeds alone (FedGEM's comparison)",
+    )
+    farthest: Literal["nearest", "mean"] = key(
+        "kfed-farthest",
+        "nearest",
+        "centres start farthest from their nearest one, or by mean distance (FedGEM's comparison)",
+    )
+    steps: int = key(
+        "kfed-steps",
+        300,
+        "k-means steps over all centres (the paper: 1)",
+        low=1,
+        high=10_000,
+    )
+
+
+@dataclass(frozen=True)
+class FedKMeansConfig:
+    """Federated k-means of Garst and Reinders."""
+
+    start: Literal["kmeans", "kmeans++"] = key(
+        "fedkmeans-start",
+        "kmeans",
+        "first means of a site: k-means, or seeds, which are rows (FedGEM's comparison); needs allow-unsafe",
+    )
+    rounds: int = key("fedkmeans-rounds", 100, "most rounds of fedkmeans", low=1, high=10_000)
+    local_steps: int = key(
+        "fedkmeans-local-steps", 1, "steps of a site's k-means in a round", low=1, high=1000
+    )
+    least_rows: int = key(
+        "fedkmeans-least-rows",
+        2,
+        "p: rows of the smallest cluster sent; min-count binds too",
+        low=1,
+    )
+    tolerance: float = key(
+        "fedkmeans-tolerance", 1e-4, "stop when no centre moved further (scaled units)", low=0.0
+    )

@@ -10,7 +10,7 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedcluster_app.config import RunConfig, changed, home, parse_run_config
+from fedcluster_app.config import RunConfig, as_run_config, changed, home, parse_run_config
 from fedcluster_app.errors import ConfigError
 from fedcluster_app.methods import METHODS
 from fedcluster_app.results.folder import RunFolder
@@ -68,7 +68,8 @@ def strategy_of(config: RunConfig) -> type[SiteStrategy[Any]]:
     Raises
     ------
     ConfigError
-        If the method is unknown, does not take the configured start, or would not read a setting.
+        If the method is unknown, does not take the configured start, would not read a setting, or needs one
+        that is not given.
     """
     method = METHODS.get(config.method)
     if method is None:
@@ -82,6 +83,13 @@ def strategy_of(config: RunConfig) -> type[SiteStrategy[Any]]:
         raise ConfigError(
             f"run config: {', '.join(idle)} would do nothing with method {method.name!r}; leave them out, or "
             "choose the method that they belong to"
+        )
+    given = as_run_config(config)
+    if missing := [key for key in method.required if given[key] == "auto"]:
+        others_need_none = ", ".join(other.name for other in METHODS.values() if not other.required)
+        raise ConfigError(
+            f"run config: method {method.name!r} needs to be told {', '.join(missing)}, for example "
+            f"{missing[0]}=10; nothing has to be told to {others_need_none}"
         )
     module, _, name = method.strategy.rpartition(".")
     found: type[SiteStrategy[Any]] = getattr(import_module(module), name)

@@ -92,6 +92,11 @@ class Site:
         """Least rows behind anything released: the run's, or the site's own floor if that is higher."""
         return max(self.config.min_count, self.node.min_count or (1 if self.virtual else OWN_FLOOR))
 
+    @property
+    def allows_rows(self) -> bool:
+        """Whether single rows may leave: at a real site its owner says so, at a virtual one the run."""
+        return self.config.allow_unsafe if self.virtual else self.node.allow_unsafe
+
     @cached_property
     def _source(self) -> Hashable:
         """What the site's rows come from; a file that has changed is another source."""

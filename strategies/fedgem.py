@@ -25,7 +25,7 @@ from fedcluster_app.results.model import Model
 from fedcluster_app.results.outcome import FINISHED, Outcome, SiteResult
 from strategies.base import Agreement, SiteStrategy
 from strategies.exchange import Answers, Exchange
-from strategies.labelling import SiteModel, ask_labels, global_scores, site_scores
+from strategies.labelling import SiteModel, ask_labels, by_nearest, global_scores, site_scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class FedGEM(SiteStrategy[FedGEMRun]):
         if state.final is None:
             final = self._group(state, answers.values)
             missed = tuple(sorted(set(state.starts) - set(answers.values)))
-            return replace(state, final=final, clusters=_unit_mixture(final), missed_end=missed)
+            return replace(state, final=final, clusters=by_nearest(final.centers), missed_end=missed)
         return replace(state, labelled=answers.values)
 
     def figures(self, state: FedGEMRun) -> dict[str, float]:
@@ -176,11 +176,6 @@ class FedGEM(SiteStrategy[FedGEMRun]):
 
 def _sizes(means: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     return {name: {"k": part.shape[0], "q": part.shape[1]} for name, part in means.items()}
-
-
-def _unit_mixture(final: Reconciliation) -> Mixture:
-    """Return FedGEM's own model of the clusters: equal weights, variance 1."""
-    return Mixture(np.full(final.k_hat, 1 / final.k_hat), final.centers, np.ones(final.k_hat))
 
 
 def _warnings(state: FedGEMRun, settings: RunConfig, stopped_by: str) -> tuple[str, ...]:

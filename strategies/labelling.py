@@ -45,6 +45,12 @@ class SiteModel:
     names: IntArray | None = None
 
 
+def by_nearest(centers: FloatArray) -> Mixture:
+    """Return clusters that give every row to the nearest of the centres (K, q): equal weights, variance 1."""
+    k = len(centers)
+    return Mixture(np.full(k, 1 / k), centers, np.ones(k))
+
+
 def ask_labels(scaling: Scaling, models: Mapping[str, SiteModel]) -> Exchange:
     """Ask sites, also those that could not contribute, to label their rows.
 

@@ -33,6 +33,22 @@ class Totals:
             return "their variance is not that of the site's rows"
         return None
 
+    def problem_of_part(self, masses: FloatArray, means: FloatArray) -> str | None:
+        """Say why groups cannot be of some of these rows, or None: masses (k,) > 0 and means (k, q).
+
+        A row's weights in all groups sum to at most 1, so groups may be fuzzy, and masses may be too small.
+        Then the groups and what they leave out scatter less about the mean than the rows do.
+        """
+        left = self.rows - float(masses.sum())
+        if left < -TOLERANCE * self.rows:
+            return f"they hold {masses.sum():g} rows, the site has {self.rows:g}"
+        shift = means - self.mean
+        rest = np.square(masses @ shift) / max(left, TOLERANCE * self.rows)
+        spread = np.sqrt(self.variance) + TOLERANCE * (np.abs(self.mean) + 1)
+        if (masses @ np.square(shift) + rest > self.rows * (spread * (1 + TOLERANCE)) ** 2).any():
+            return "they lie where the site's rows cannot"
+        return None
+
 
 def greeted(moments: Statistics, scaling: Scaling) -> Totals:
     """Return the totals that follow from a site's moments, in the agreed scaling."""

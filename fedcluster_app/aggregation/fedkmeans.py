@@ -125,7 +125,8 @@ def client_step(
     local_steps : int, >= 1
         Lloyd steps; many run to convergence (FedGEM's comparison).
     min_count : int, >= 1
-        Clusters of fewer rows are not sent: p = 2 in the paper, since a mean of one row is that row.
+        Clusters of fewer rows are not sent: p = 2 in the paper, since a mean of one row is that row. If
+        fewer rows in all are not sent, they go to the nearest of the other clusters.
 
     Returns
     -------
@@ -138,7 +139,9 @@ def client_step(
     -----
     Cost O(n k d local_steps). **Source**: Garst and Reinders, arXiv:2310.01195, algorithm 1. Deviation: means
     and counts are those of one assignment, so that their product is a sum of rows and one site alone takes
-    exactly Lloyd's step; the authors' code counts the rows again after the means have moved.
+    exactly Lloyd's step; the authors' code counts the rows again after the means have moved. And a few rows
+    that are not sent are never all that is missing: whoever knows the mean of all rows could take the rest
+    from it.
     """
     if local_steps < 1:
         raise ConfigError(f"local steps: expected at least 1, got {local_steps}")
@@ -148,10 +151,15 @@ def client_step(
         return ClusterSums(np.empty((0, X.shape[1])), np.empty(0, dtype=np.int64))
     labels = _nearest(X, centers)
     if local_steps > 1:
-        held = centers[np.unique(labels)]
-        labels = _nearest(X, lloyd(X, held, max_iter=local_steps - 1).centers)
-    members = np.eye(int(labels.max()) + 1)[labels]
-    return _large_enough(members.T @ X, members.sum(axis=0).astype(np.int64), min_count)
+        centers = lloyd(X, centers[np.unique(labels)], max_iter=local_steps - 1).centers
+        labels = _nearest(X, centers)
+    counts = np.bincount(labels, minlength=len(centers))
+    large = counts >= min_count
+    if 0 < counts[~large].sum() < min_count and large.any():
+        labels = np.flatnonzero(large)[_nearest(X, centers[large])]
+        counts = np.bincount(labels, minlength=len(centers))
+    sums = np.eye(len(centers))[labels].T @ X
+    return _large_enough(sums, counts, min_count)
 
 
 def init(k: int) -> FedKMeansState:

@@ -34,15 +34,18 @@ from fedcluster_app.messages.microcluster import (
     MicroMemory,
     MicroSums,
 )
+from fedcluster_app.messages.rivals import AskFedKMeans, AskKFed, FedKMeansSums, LocalCentersSent
 
 __all__ = [
     "AgreedScaling",
     "AskFedGEMEnd",
     "AskFedGEMRound",
     "AskFedGEMStart",
+    "AskFedKMeans",
     "AskGTVRound",
     "AskGTVStart",
     "AskHello",
+    "AskKFed",
     "AskLabels",
     "AskMicroClusters",
     "AskMicroRound",
@@ -50,10 +53,12 @@ __all__ = [
     "FedGEMEnd",
     "FedGEMMemory",
     "FedGEMStart",
+    "FedKMeansSums",
     "GTVMemory",
     "GTVMixture",
     "Hello",
     "Labelled",
+    "LocalCentersSent",
     "MicroClustersSent",
     "MicroMemory",
     "MicroSums",

@@ -24,6 +24,19 @@ def contributed(site: Site, ask: AgreedScaling) -> FloatArray:
     return X
 
 
+def let_rows_go(site: Site, what: str) -> None:
+    """Go on only if single rows may leave the site.
+
+    Raises
+    ------
+    DataError
+        If they may not; ``what`` says what would send them.
+    """
+    if not site.allows_rows:
+        where = "the run config" if site.virtual else "its node config"
+        raise DataError(f"site {site.name!r}: {what}; it takes part only with allow-unsafe=true in {where}")
+
+
 def aligned(X: FloatArray, offset: FloatArray | None, gain: FloatArray | None) -> FloatArray:
     """Return scaled rows (n, q) without the site's offset and gain, as the global clusters have them."""
     if offset is not None:

@@ -119,9 +119,10 @@ def test_numbers_come_as_flower_may_send_them() -> None:
 NUMBERS = {
     name: field
     for name, field in EVERY_KEY.items()
-    if isinstance(field.default, int | float) or key_of(field).word
+    if (isinstance(field.default, int | float) and field.default is not False) or key_of(field).word
 }
-TEXTS = {name: field for name, field in EVERY_KEY.items() if name not in NUMBERS}
+SWITCHES = {name: field for name, field in EVERY_KEY.items() if field.default is False}
+TEXTS = {name: field for name, field in EVERY_KEY.items() if name not in {**NUMBERS, **SWITCHES}}
 
 
 def refused(name: str, value: Any) -> str:
@@ -133,6 +134,14 @@ def refused(name: str, value: Any) -> str:
 def test_text_must_be_text(name: str, value: object) -> None:
     text = refused(name, value)
     assert re.search(rf": {name} expected (text|one of .*), got {value!r}", text)
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize("value", ["true", "yes", 1, 0.0])
+def test_a_switch_is_on_or_off(name: str, value: object) -> None:
+    assert refused(name, value).endswith(f": {name} expected true or false, got {value!r}")
+    assert parse_run_config({"allow-unsafe": True}).allow_unsafe
+    assert parse_node_config({**REAL, "allow-unsafe": True}).allow_unsafe
 
 
 @pytest.mark.parametrize("name", NUMBERS)
@@ -224,7 +233,7 @@ def test_an_unknown_key_is_refused_with_the_nearest() -> None:
         "run config: unknown key 'asm-merge-ration'; did you mean 'asm-merge-ratio'?"
     )
     text = run_error(xyzzy=1)
-    assert text.startswith("run config: unknown key 'xyzzy'; known keys: alpha, asm-merge-ratio, ")
+    assert text.startswith("run config: unknown key 'xyzzy'; known keys: allow-unsafe, alpha, asm-merge-ratio, ")
     assert all(name in text for name in keys_of(RunConfig))
 
 

@@ -77,14 +77,25 @@ def test_three_local_steps_are_three_textbook_steps():
 
 
 def test_clusters_of_one_row_are_not_sent_and_centres_without_rows_are_dropped():
-    X = np.array([[0.0], [0.2], [5.0], [9.0], [9.1], [9.2]])
-    sent = client_step(X, np.array([[0.0], [5.0], [100.0], [9.0]]))
+    X = np.array([[0.0], [0.2], [4.0], [5.0], [9.0], [9.1], [9.2]])
+    sent = client_step(X, np.array([[0.0], [4.0], [5.0], [100.0], [9.0]]))
     np.testing.assert_array_equal(sent.counts, [2, 3])
     np.testing.assert_allclose(sent.sums, [[0.2], [27.3]])
-    assert client_step(X, np.array([[0.0], [5.0], [9.0]]), min_count=1).counts.tolist() == [2, 1, 3]
+    wanted = [2, 1, 1, 3]
+    assert client_step(X, np.array([[0.0], [4.0], [5.0], [9.0]]), min_count=1).counts.tolist() == wanted
     # An empty centre must not be moved to some far row, as Lloyd's refilling would.
     far = client_step(X, np.array([[4.0], [100.0]]), local_steps=4, min_count=1)
     np.testing.assert_allclose(far.sums, [[X.sum()]])
+
+
+def test_what_is_not_sent_is_never_a_single_row():
+    X = np.array([[0.0], [0.2], [5.0], [9.0], [9.1], [9.2]])
+    sent = client_step(X, np.array([[0.0], [5.0], [9.0]]))
+    np.testing.assert_array_equal(sent.counts, [2, 4])  # else 5.0 would be the total less the sums
+    np.testing.assert_allclose(sent.sums, [[0.2], [32.3]])
+    for min_count in range(1, 7):
+        hidden = len(X) - client_step(X, np.array([[0.0], [5.0], [9.0]]), min_count=min_count).counts.sum()
+        assert hidden == 0 or hidden >= min_count
 
 
 @pytest.mark.parametrize("weighted", [True, False])

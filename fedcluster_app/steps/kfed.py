@@ -1,0 +1,33 @@
+"""k-FED at a site: local centres, once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcluster_app import disclosure
+from fedcluster_app.aggregation import kfed
+from fedcluster_app.aggregation.kfed import LocalCenters
+from fedcluster_app.messages import AskKFed, LocalCentersSent
+from fedcluster_app.mixtures.kmeans import lloyd
+from fedcluster_app.mixtures.types import FloatArray
+from fedcluster_app.site import Site
+from fedcluster_app.steps.count import local_count
+from fedcluster_app.steps.rows import contributed
+
+
+def answer(site: Site, ask: AskKFed) -> LocalCentersSent:
+    """Cluster the rows, and send the centres."""
+    X = contributed(site, ask)
+    k = local_count(site, X)
+    found = kfed.client_step(X, k, site.rng("kfed"), start=site.config.kfed.start)
+    return LocalCentersSent(k, released(X, found, site.min_count))
+
+
+def released(X: FloatArray, found: LocalCenters, min_count: int) -> FloatArray:
+    """Return the centres after clusters that are too small were dissolved, the smallest first.
+
+    At a site with few rows these centres are the rows themselves: then larger clusters are made of them.
+    """
+    while (small := disclosure.smallest_below(found.counts, min_count)) is not None:
+        found = kfed.local_centers(lloyd(X, np.delete(found.centers, small, axis=0)))
+    return found.centers

@@ -1,0 +1,69 @@
+"""Federated k-means of Garst and Reinders over named sites: sums in rounds, then labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedcluster_app.aggregation import fedkmeans
+from fedcluster_app.aggregation.fedkmeans import ClusterSums, FedKMeansState
+from fedcluster_app.errors import DataError
+from fedcluster_app.messages import AskFedKMeans, FedKMeansSums
+from fedcluster_app.streams import stream
+from strategies.base import Agreement
+from strategies.global_rounds import Found, GlobalRounds, GlobalRun
+
+
+class FedKMeans(GlobalRounds[FedKMeansState]):
+    """Sums of every round; a site that is silent takes part with its last ones.
+
+    Notes
+    -----
+    **Source**: Garst and Reinders, Federated k-means clustering, arXiv:2310.01195.
+    """
+
+    def first(self, agreement: Agreement) -> FedKMeansState:
+        """Start without centres."""
+        return fedkmeans.init(self.config.k)
+
+    def question(self, run: GlobalRun[FedKMeansState]) -> tuple[Any, type, dict[str, int]]:
+        """Send the centres as they stand."""
+        centers = run.kernel.centers if len(run.kernel.centers) else None
+        return AskFedKMeans(**vars(run.agreement.scaling), centers=centers), FedKMeansSums, {}
+
+    def problem(self, state: GlobalRun[FedKMeansState], name: str, answer: Any) -> str | None:
+        """Say why sums cannot be of the site's rows."""
+        if not isinstance(answer, FedKMeansSums):
+            return None
+        if len(answer.counts) > self.config.k:
+            return f"its sums were not used: {len(answer.counts)} clusters"
+        held = answer.counts > 0
+        counts = answer.counts[held].astype(np.float64)
+        means = answer.sums[held] / counts[:, None]
+        bare = self.config.fedkmeans.start == "kmeans++" and not len(state.kernel.centers)
+        problem = state.greeted(name).problem_of_part(np.ones(len(means)) if bare else counts, means)
+        return problem and f"its sums were not used: {problem}"
+
+    def take(self, run: GlobalRun[FedKMeansState], answers: Mapping[str, Any]) -> FedKMeansState:
+        """Cluster the means of all sites."""
+        sent = {name: ClusterSums(answer.sums, answer.counts) for name, answer in answers.items()}
+        return fedkmeans.step(run.kernel, sent, stream(self.config.seed, "fedkmeans", run.rounds))
+
+    def stopped_by(self, kernel: FedKMeansState) -> str:
+        """Stop when no centre moves."""
+        settings = self.config.fedkmeans
+        return fedkmeans.status(kernel, tolerance=settings.tolerance, max_rounds=settings.rounds)
+
+    def found(self, kernel: FedKMeansState) -> Found:
+        """Return the centres as they stand."""
+        if not len(kernel.centers):
+            raise DataError(f"no site has a cluster of min-count={self.config.min_count} rows; lower k")
+        return Found(kernel.centers)
+
+    def warnings_of(self, kernel: FedKMeansState, found: Any) -> tuple[str, ...]:
+        """Say where there are fewer centres than were wanted."""
+        if len(found) == kernel.k:
+            return ()
+        return (f"only {len(found)} distinct means came, so there are fewer clusters than k={kernel.k}",)

@@ -1,0 +1,248 @@
+"""FedGEM's rivals as methods: true to the data, the same whatever the order, and alive when sites are not."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Message
+from micro_runs import Blobs, ReadClusters, Sites, changed, crash, nobody_failed, silent
+from rival_runs import ROUNDS, SETTINGS, UPLOADS, at, fingerprint, run
+from sklearn.metrics import adjusted_rand_score
+
+from fedcluster_app.config import RunConfig, parse_run_config
+from fedcluster_app.errors import ConfigError, RunError
+from fedcluster_app.methods import METHODS
+from fedcluster_app.results.model import Model
+from fedcluster_app.results.outcome import FINISHED
+from fedcluster_app.server_app import strategy_of
+from fedcluster_app.transport import from_records
+from simulations.federation import LocalRun
+
+every_rival = pytest.mark.parametrize("method", SETTINGS)
+with_rounds = pytest.mark.parametrize("method", ROUNDS)
+TRUE = np.repeat([0, 1, 2], [40, 50, 60])
+
+
+def statuses(one: LocalRun) -> dict[str, str]:
+    return {site.name: site.status for site in one.outcome.sites}
+
+
+def centers(one: LocalRun) -> Any:
+    assert isinstance(one.outcome.model, Model)
+    found = one.outcome.model.clusters.means
+    return found[np.lexsort(found.T)]
+
+
+def pooled_ari(nodes: list[dict[str, Any]], clusters_in: ReadClusters) -> float:
+    found = [clusters_in(Path(node["labels-path"])) for node in nodes]
+    return float(adjusted_rand_score(np.tile(TRUE, len(found)), np.concatenate(found)))
+
+
+@every_rival
+def test_far_clusters_are_found_and_labelled(
+    method: str, three_sites: list[dict[str, Any]], clusters_in: ReadClusters
+) -> None:
+    one = run(method, three_sites)
+    assert (one.outcome.status, one.outcome.k_hat) == (FINISHED, 3)
+    assert nobody_failed(one)
+    assert pooled_ari(three_sites, clusters_in) == 1.0
+    assert one.outcome.details["rounds"] == len(one.trace) - 2
+    assert one.outcome.details["stopped_by"] in ("one upload", "converged")
+
+
+@every_rival
+def test_what_is_in_the_ledger_is_what_left(method: str, three_sites: list[dict[str, Any]]) -> None:
+    one = run(method, three_sites)
+    for node, site in zip(three_sites, one.outcome.sites, strict=True):
+        lines = [json.loads(line) for line in Path(node["ledger-path"]).read_text().splitlines()]
+        assert len(lines) == len(one.trace)
+        assert sum(line["bytes"] for line in lines) == site.bytes_up
+
+
+@every_rival
+def test_any_arrival_order_gives_the_same_bytes(method: str, tmp_path: Path, csv_sites: Sites) -> None:
+    mix = random.Random(1)
+
+    def shuffled(replies: list[Message]) -> list[Message]:
+        mix.shuffle(replies)
+        return replies
+
+    overlapping = np.random.default_rng(0).normal(size=(4, 60, 2))
+    nodes = csv_sites(dict(zip("abcd", overlapping, strict=True)))
+    expected = fingerprint(run(method, nodes), tmp_path)
+    mix.shuffle(nodes)
+    assert fingerprint(run(method, nodes, arrange=shuffled), tmp_path) == expected
+    assert fingerprint(run(method, nodes, seed=7), tmp_path)[0] != expected[0]
+
+
+@with_rounds
+@pytest.mark.parametrize("fault", [silent, crash])
+def test_a_site_that_is_lost_in_round_two_is_missed_alone(
+    method: str, fault: Any, three_sites: list[dict[str, Any]], clusters_in: ReadClusters
+) -> None:
+    one = run(method, three_sites, tamper=at(2, fault, 1))
+    assert (one.outcome.status, one.outcome.k_hat) == (FINISHED, 3)
+    assert pooled_ari(three_sites, clusters_in) == 1.0
+    assert statuses(one)["b"].startswith("missed ")
+    assert {statuses(one)[name] for name in "ac"} == {"ok"}
+
+
+@every_rival
+def test_a_site_that_is_never_heard_is_as_if_it_were_not_there(
+    method: str, csv_sites: Sites, blobs: Blobs
+) -> None:
+    tables = {name: blobs(seed, 40, 50, 60) for seed, name in enumerate("abc")}
+    nodes = csv_sites(tables)
+    lost = run(method, nodes, tamper=at(1, silent, 1), scaling="none")
+    alone = run(method, [nodes[0], nodes[2]], scaling="none")
+    np.testing.assert_array_equal(centers(lost), centers(alone))
+    assert any("sites b were never heard" in warning for warning in lost.outcome.warnings)
+
+
+@with_rounds
+def test_a_site_may_come_back(method: str, three_sites: list[dict[str, Any]]) -> None:
+    one = run(method, three_sites, tamper=at(1, silent, 1, last=1))
+    assert (one.outcome.status, one.outcome.k_hat) == (FINISHED, 3)
+    assert not any("never heard" in warning for warning in one.outcome.warnings)
+
+
+@every_rival
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda part: np.full_like(part, np.nan),
+        lambda part: part[:, :1],
+        lambda part: part + 1e6,
+        lambda part: -1e6 * part,
+    ],
+    ids=["nan", "shape", "shifted", "grown"],
+)
+def test_an_answer_that_cannot_be_is_named_and_not_used(
+    method: str, wrong: Any, three_sites: list[dict[str, Any]]
+) -> None:
+    for number, field in enumerate(UPLOADS[method], 1):
+        lies = at(number, changed(field, wrong), 1, last=number)
+        one = run(method, three_sites, tamper=lies, scaling="none")
+        assert (one.outcome.status, one.outcome.k_hat) == (FINISHED, 3)
+        assert one.trace[number].failed.keys() == {"b"}
+        assert statuses(one)["b"].startswith("missed ")
+        silently = run(method, three_sites, tamper=at(number, silent, 1, last=number), scaling="none")
+        np.testing.assert_array_equal(centers(one), centers(silently))
+
+
+@every_rival
+def test_a_site_with_one_row_only_receives(method: str, csv_sites: Sites, blobs: Blobs) -> None:
+    nodes = csv_sites({"a": blobs(0, 40, 50, 60), "b": [[8.0, 8.0]], "c": blobs(1, 40, 50, 60)})
+    one = run(method, nodes)
+    assert (one.outcome.status, one.outcome.k_hat) == (FINISHED, 3)
+    assert statuses(one) == {"a": "ok", "b": "receives only", "c": "ok"}
+    assert Path(nodes[1]["labels-path"]).read_text().count("\n") == 2
+
+
+@every_rival
+def test_a_constant_column_changes_no_label(
+    method: str, csv_sites: Sites, blobs: Blobs, clusters_in: ReadClusters
+) -> None:
+    tables = {name: blobs(seed, 40, 50, 60) for seed, name in enumerate("abc")}
+    nodes = csv_sites({name: np.insert(table, 1, 5.0, axis=1) for name, table in tables.items()})
+    one = run(method, nodes)
+    assert one.outcome.k_hat == 3
+    assert pooled_ari(nodes, clusters_in) == 1.0
+
+
+@every_rival
+def test_one_site_and_equal_rows(method: str, csv_sites: Sites, blobs: Blobs) -> None:
+    assert run(method, csv_sites({"a": blobs(0, 40, 50, 60)}), min_sites=1).outcome.k_hat == 3
+    equal = csv_sites({name: np.ones((20, 2)) for name in "ab"})
+    if method == "kfed":  # of equal rows a site has one centre, whatever it is told
+        with pytest.raises(RunError, match="expected at least k = 3, got 2"):
+            run(method, equal)
+    else:
+        one = run(method, equal)
+        assert one.outcome.status == FINISHED
+        assert np.isfinite(centers(one)).all()
+
+
+@every_rival
+def test_nothing_leaves_that_fewer_rows_than_min_count_are_behind(
+    method: str, csv_sites: Sites, blobs: Blobs
+) -> None:
+    """At site b every cluster is smaller than min-count, and at most they are asked together."""
+    tables = {"a": blobs(0, 40, 50, 60), "b": blobs(1, 4, 4, 4), "c": blobs(2, 40, 50, 60)}
+    one = run(method, csv_sites(tables), min_count=10, scaling="none")
+    assert (one.outcome.status, one.outcome.k_hat) == (FINISHED, 3)
+    assert nobody_failed(one)
+
+
+@every_rival
+def test_what_it_needs_and_what_it_does_not_read_is_said_before_any_site_is_asked(method: str) -> None:
+    given = SETTINGS[method]
+    for key in METHODS[method].required:
+        rest = {name: value for name, value in given.items() if name != key}
+        with pytest.raises(ConfigError, match=f"method '{method}' needs to be told {key}, for example"):
+            strategy_of(parse_run_config({"method": method, **rest}))
+    with pytest.raises(ConfigError, match="micro-cell-rows would do nothing"):
+        strategy_of(parse_run_config({"method": method, **given, "micro-cell-rows": 7}))
+
+
+def test_k_is_refused_where_nothing_reads_it() -> None:
+    with pytest.raises(ConfigError, match="k would do nothing with method 'microcluster'"):
+        strategy_of(parse_run_config({"k": 3}))
+    with pytest.raises(ConfigError, match="needs to be told k"):
+        RunConfig(method="kfed").k  # noqa: B018  # the property raises
+
+
+# --- k-FED and SPAHM
+
+
+def test_kfed_counts_local_clusters_if_it_is_not_told(three_sites: list[dict[str, Any]]) -> None:
+    one = run("kfed", three_sites, local_k="auto")
+    assert one.outcome.k_hat == 3
+    assert [site.details["k_counted"] for site in one.outcome.sites] == [3, 3, 3]
+
+
+def test_kfed_with_too_few_centres_ends_plainly(three_sites: list[dict[str, Any]]) -> None:
+    with pytest.raises(RunError, match="expected at least k = 30, got 9; raise the local k or lower k"):
+        run("kfed", three_sites, k=30)
+
+
+def test_a_site_with_no_more_rows_than_local_k_does_not_send_them(csv_sites: Sites, blobs: Blobs) -> None:
+    tables = {"a": blobs(0, 40, 50, 60), "b": blobs(1, 3, 3, 3)}
+    sent: list[Any] = []
+
+    def look(question: Message, answer: Message) -> Message:
+        sent.append(from_records(answer.content).arrays["centers"])
+        return answer
+
+    run("kfed", csv_sites(tables), local_k=9, k=9, tamper=at(1, look, 1), scaling="none")
+    assert len(sent[0]) == 1  # 9 rows, 5 of which must be behind every centre
+    np.testing.assert_allclose(sent[0][0], tables["b"].mean(axis=0))
+
+
+# --- FedKmeans
+
+
+def test_bare_seeds_of_fedkmeans_need_the_owners_word(csv_sites: Sites, blobs: Blobs) -> None:
+    nodes = csv_sites({name: blobs(seed, 40, 50, 60) for seed, name in enumerate("ab")})
+    with pytest.raises(RunError, match="seeds, which are rows; it takes part only with allow-unsafe=true"):
+        run("fedkmeans", nodes, fedkmeans_start="kmeans++", allow_unsafe=True)  # these sites are real
+    told = [{**node, "allow-unsafe": True} for node in nodes]
+    assert run("fedkmeans", told, fedkmeans_start="kmeans++").outcome.k_hat == 3
+    assert run("fedkmeans", 3, fedkmeans_start="kmeans++", allow_unsafe=True).outcome.k_hat == 3
+
+
+def test_more_centres_than_distinct_means_are_not_made_up(csv_sites: Sites) -> None:
+    one = run("fedkmeans", csv_sites({name: np.ones((20, 2)) for name in "ab"}))
+    assert one.outcome.k_hat == 1
+    assert any("only 1 distinct means came" in warning for warning in one.outcome.warnings)
+
+
+def test_rounds_of_fedkmeans_stop_at_the_most_that_are_allowed() -> None:
+    one = run("fedkmeans", 3, fedkmeans_rounds=2, k=10)
+    assert one.outcome.details["stopped_by"] == "max_rounds"
+    assert any("stopped at the most that are allowed, 2" in warning for warning in one.outcome.warnings)
