@@ -1,0 +1,44 @@
+"""Statistics of a mixture's components as numbers that nodes can average and subtract."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcluster_app.gtvmin.blocks import Blocks
+from fedcluster_app.mixtures.statistics import Statistics
+from fedcluster_app.mixtures.types import FloatArray
+
+# Mass below which an estimate says nothing about a component: while estimates differ it may even be negative.
+_LEAST_MASS = 1e-6
+
+
+def moments_about(origin: FloatArray, stats: Statistics) -> FloatArray:
+    """Mass, sums and sums of squares about a point (d,) of k components, (k, 1 + d + d²)."""
+    mass, shift = stats.mass[:, None], stats.means - origin
+    squares = stats.scatters + mass[:, :, None] * shift[:, :, None] * shift[:, None, :]
+    return np.concatenate([mass, mass * shift, squares.reshape(len(mass), -1)], axis=1)
+
+
+def parameters_from(moments: FloatArray, origin: FloatArray, last: Blocks) -> Blocks:
+    """Weights, means and covariances of moments that may be estimates, with no promise to be feasible.
+
+    Parameters
+    ----------
+    moments : array of shape (k, 1 + d + d²)
+    origin : array of shape (d,)
+    last : Blocks
+        Gives mean and covariance of a component without mass, and everything where none has any.
+    """
+    k, d = last.means.shape
+    held = moments[:, 0] > _LEAST_MASS
+    if not held.any():
+        return last
+    mass = np.where(held, moments[:, 0], 0.0)
+    divisor = np.where(held, mass, 1.0)[:, None]
+    shift = moments[:, 1 : 1 + d] / divisor
+    covariances = (moments[:, 1 + d :] / divisor).reshape(k, d, d) - shift[:, :, None] * shift[:, None, :]
+    return Blocks(
+        mass / mass.sum(),
+        np.where(held[:, None], origin + shift, last.means),
+        np.where(held[:, None, None], covariances, last.covariances),
+    )
