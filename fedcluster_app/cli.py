@@ -1,8 +1,9 @@
-"""The ``fedcluster`` command: what people do with a run's results."""
+"""The ``fedcluster`` command: what people do with a run's results, and what methods there are."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from fedcluster_app import __version__
 from fedcluster_app.data.readers import read_columns
 from fedcluster_app.errors import FedclusterError
+from fedcluster_app.methods import COLUMNS, METHODS
 from fedcluster_app.results.load import load_model
 from fedcluster_app.results.model import labels_text, write_labels
 
@@ -17,6 +19,9 @@ from fedcluster_app.results.model import labels_text, write_labels
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0, or 1 with the reason on standard error."""
     options = _parser().parse_args(arguments)
+    if options.command == "methods":
+        print(methods_text(options.format))
+        return 0
     try:
         predict(
             options.model, options.data, options.output, own_weights=options.own_weights, site=options.site
@@ -49,10 +54,26 @@ def predict(
         write_labels(output, labels)
 
 
+def methods_text(form: str) -> str:
+    """Return the method table for people ("text") or programs ("json": a list of objects)."""
+    if form == "json":
+        rows = [
+            {**dict(zip(COLUMNS, one.shown(), strict=True)), "required": one.required}
+            for one in METHODS.values()
+        ]
+        return json.dumps(rows, indent=2, ensure_ascii=False)
+    blocks = []
+    for one in METHODS.values():
+        name, *cells = one.shown()
+        lines = [f"  {column:<8}{cell}" for column, cell in zip(COLUMNS[1:], cells, strict=True)]
+        blocks.append("\n".join([name, *lines]))
+    return "\n\n".join(blocks)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fedcluster", description=__doc__)
     parser.add_argument("--version", action="version", version=f"fedcluster {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="command")
+    commands = parser.add_subparsers(required=True, metavar="command", dest="command")
     command = commands.add_parser(
         "predict",
         help="label new rows with a model file",
@@ -73,4 +94,10 @@ def _parser() -> argparse.ArgumentParser:
         "--site",
         help="whose rows these are; for a run that found offsets of sites, or left each its own mixture",
     )
+    command = commands.add_parser(
+        "methods",
+        help="list the methods: what each needs, sends, and where it comes from",
+        description="List the methods that a run chooses from, and the yardsticks of simulations.",
+    )
+    command.add_argument("--format", choices=("text", "json"), default="text", help="text, or a JSON list")
     return parser

@@ -18,17 +18,20 @@ from typing import Any, Literal
 from fedcluster_app.errors import ConfigError
 from fedcluster_app.keys import build, key, keys_of, refuse_unknown
 from fedcluster_app.options import (
+    AFCLConfig,
     AsmConfig,
     ClustersConfig,
     DataSpec,
     FedGEMConfig,
     FedKMeansConfig,
+    FFCMConfig,
     GraphConfig,
     GTVConfig,
     KFedConfig,
     LocalConfig,
     MicroConfig,
     MixtureConfig,
+    SpahmConfig,
 )
 
 Scalar = bool | int | float | str
@@ -48,7 +51,15 @@ class RunConfig:
         "kmeans",
         "where a site's component means start",
     )
-    scaling: Literal["standard", "none"] = key("scaling", "standard", "agreed scaling of the columns")
+    scaling: Literal["standard", "none", "minmax"] = key(
+        "scaling", "standard", "agreed scaling of the columns; minmax: to [0, 1], without principal axes"
+    )
+    bounds: str = key(
+        "bounds",
+        "",
+        "for minmax, least and largest value of the columns: 'low,high' for all, a pair for each with "
+        "semicolons between, or data: those of all rows, which are rows' own values (needs allow-unsafe)",
+    )
     pca: int = key(
         "pca",
         10,
@@ -77,11 +88,32 @@ class RunConfig:
     local: LocalConfig = field(default_factory=LocalConfig)
     kfed: KFedConfig = field(default_factory=KFedConfig)
     fedkmeans: FedKMeansConfig = field(default_factory=FedKMeansConfig)
+    ffcm: FFCMConfig = field(default_factory=FFCMConfig)
+    spahm: SpahmConfig = field(default_factory=SpahmConfig)
+    afcl: AFCLConfig = field(default_factory=AFCLConfig)
+
+    @property
+    def axes(self) -> int:
+        """Most principal axes for wide tables; 0: no such limit, as where columns shall lie in [0, 1]."""
+        return 0 if self.scaling == "minmax" else self.pca
 
     @property
     def axes_share(self) -> float:
         """Share of the variance for which principal axes are taken where ``pca`` takes none; 1: no axes."""
-        return self.micro.axes if self.method == "microcluster" else 1.0
+        return self.micro.axes if self.method == "microcluster" and self.scaling != "minmax" else 1.0
+
+    def bounds_of(self, d: int) -> tuple[tuple[float, float], ...]:
+        """Return (low, high) of each of d columns as the run declares them.
+
+        Raises
+        ------
+        ConfigError
+            If they are not of so many columns.
+        """
+        pairs = _pairs(self.bounds)
+        if len(pairs) not in (1, d):
+            raise ConfigError(f"run config: bounds expected 1 pair or {d}, one a column, got {len(pairs)}")
+        return pairs * d if len(pairs) == 1 else pairs
 
     @property
     def k(self) -> int:
@@ -165,6 +197,13 @@ def parse_run_config(values: Mapping[str, Any]) -> RunConfig:
             "run config: init='asm' starts from the components that a site counted; leave components='auto', "
             "or use init='kmeans'"
         )
+    if (config.scaling == "minmax") != bool(config.bounds):
+        raise ConfigError(
+            "run config: scaling='minmax' and bounds go together; declare what the columns can hold, for "
+            "example bounds='0,16', or leave both out"
+        )
+    if config.bounds not in ("", "data"):
+        _pairs(config.bounds)
     _check_graph(config.graph)
     _check_gtv(config.gtv, config.mixture)
     if config.micro.assembly == "keep" and not config.micro.summaries:
@@ -173,6 +212,19 @@ def parse_run_config(values: Mapping[str, Any]) -> RunConfig:
             "run's summaries.npz"
         )
     return config
+
+
+def _pairs(bounds: str) -> tuple[tuple[float, float], ...]:
+    """Read 'low,high;low,high;...', raising ConfigError for what is not that."""
+    try:
+        pairs = [tuple(map(float, pair.split(","))) for pair in bounds.split(";")]
+        if all(len(pair) == 2 and -math.inf < pair[0] < pair[1] < math.inf for pair in pairs):
+            return tuple((low, high) for low, high in pairs)
+    except ValueError:
+        pass
+    raise ConfigError(
+        f"run config: bounds expected 'low,high' (low < high), pairs with semicolons, or data, got {bounds!r}"
+    )
 
 
 def _check_graph(graph: GraphConfig) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# What the table shows of a method, in this order.
+COLUMNS = ("name", "family", "needs", "sends", "rounds", "source")
+
 
 @dataclass(frozen=True)
 class Method:
@@ -14,19 +17,22 @@ class Method:
     name : str
         The word after ``method=``.
     family : str
-        "global" (one model for all sites) or "personal" (one for each).
+        "global" (one model for all sites), "personal" (one for each), or "yardstick" (all rows in one place,
+        in simulations only).
     needs, sends, rounds : str
         What it needs to know, what a site sends in a round, how many rounds it takes.
     source : str
         Where it comes from.
     strategy : str
-        Dotted name of its strategy class.
+        Dotted name of its strategy class; empty for a yardstick.
     inits : tuple of str
         The values of ``init`` that it takes.
     settings : tuple of str
         The groups of settings that it reads, besides those that all do.
     required : tuple of str
         The keys that must be given, since nothing finds their values.
+    command : str
+        What runs a yardstick.
     """
 
     name: str
@@ -35,10 +41,15 @@ class Method:
     sends: str
     rounds: str
     source: str
-    strategy: str
-    inits: tuple[str, ...]
-    settings: tuple[str, ...]
+    strategy: str = ""
+    inits: tuple[str, ...] = ("kmeans",)
+    settings: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
+    command: str = ""
+
+    def shown(self) -> tuple[str, ...]:
+        """Return the cells of its row of the table."""
+        return tuple(getattr(self, column) for column in COLUMNS)
 
 
 METHODS = {
@@ -85,7 +96,6 @@ METHODS = {
             rounds="one",
             source="Dennis, Li and Smith, ICML 2021",
             strategy="strategies.kfed.KFed",
-            inits=("kmeans",),
             settings=("clusters", "local", "kfed"),
             required=("k",),
         ),
@@ -97,9 +107,61 @@ METHODS = {
             rounds="until no centre moves, at most fedkmeans-rounds",
             source="Garst and Reinders, arXiv:2310.01195",
             strategy="strategies.fedkmeans.FedKMeans",
-            inits=("kmeans",),
             settings=("clusters", "fedkmeans"),
             required=("k",),
+        ),
+        *(
+            Method(
+                name=f"ffcm-{word}",
+                family="global",
+                needs="k",
+                sends=f"weighted sums of rows, sums of weights; {secure}",
+                rounds="until no centre moves, at most ffcm-rounds",
+                source="Stallmann and Wilbik, arXiv:2201.07316",
+                strategy=f"strategies.ffcm.{name}",
+                settings=("clusters", "ffcm"),
+                required=("k",),
+            )
+            for word, name, secure in (
+                ("avg1", "FFCM", "totals over sites would do, so they could be summed securely"),
+                ("avg2", "FFCMAvg2", "the coordinator needs them site by site"),
+            )
+        ),
+        Method(
+            name="spahm",
+            family="global",
+            needs="no count; local k is counted if not given",
+            sends="local k-means centres; no sums",
+            rounds="one",
+            source="Yurochkin et al., NeurIPS 2019",
+            strategy="strategies.spahm.Spahm",
+            settings=("local", "spahm"),
+        ),
+        Method(
+            name="afcl",
+            family="global",
+            needs="no count; seeds are counted if not given; allow-unsafe at every site",
+            sends="every row, in thin disguise: the coordinator rebuilds them",
+            rounds="until no seed moves, at most afcl-rounds",
+            source="Zhang et al., AAAI 2025, arXiv:2412.20341",
+            strategy="strategies.afcl.AFCL",
+            settings=("local", "afcl"),
+        ),
+        *(
+            Method(
+                name=f"centralized-{word}",
+                family="yardstick",
+                needs=needs,
+                sends="all rows",
+                rounds="none",
+                source=source,
+                command=f"python -m simulations.experiments.comparison --methods {word}",
+            )
+            for word, needs, source in (
+                ("kmeans", "k", "Lloyd, 1982; scikit-learn"),
+                ("gmm", "k", "EM with full covariances; scikit-learn"),
+                ("dpgmm", "the most clusters there may be", "Blei and Jordan, 2006; scikit-learn"),
+            )
         ),
     )
 }

@@ -288,3 +288,64 @@ class FedKMeansConfig:
     tolerance: float = key(
         "fedkmeans-tolerance", 1e-4, "stop when no centre moved further (scaled units)", low=0.0
     )
+
+
+@dataclass(frozen=True)
+class SpahmConfig:
+    """SPAHM, local centres matched by a Beta-Bernoulli process."""
+
+    sweeps: int = key("spahm-sweeps", 10, "most sweeps of the matching over all sites", low=1, high=10_000)
+    spread: float = key(
+        "spahm-spread", 1.0, "first variance of global centres; learned from the second sweep on", low=1e-9
+    )
+    noise: float = key("spahm-noise", 1.0, "first variance of local centres about global ones", low=1e-9)
+    concentration: float = key(
+        "spahm-concentration", 1.0, "the larger, the more global clusters are expected", low=1e-9
+    )
+
+
+@dataclass(frozen=True)
+class FFCMConfig:
+    """Federated fuzzy c-means of Stallmann and Wilbik."""
+
+    fuzzifier: float = key("ffcm-fuzzifier", 2.0, "m of fuzzy c-means, above 1; near 1 is k-means", low=1.001)
+    update: Literal["u", "u^m"] = key(
+        "ffcm-update",
+        "u",
+        "weights of rows in a centre: memberships, as released, or the textbook's",
+    )
+    membership: Literal["published", "squared"] = key(
+        "ffcm-membership", "published", "distances, or squared ones (FedGEM's comparison), in memberships"
+    )
+    rounds: int = key("ffcm-rounds", 1000, "most rounds of fuzzy c-means", low=1, high=10_000)
+    local_steps: int = key(
+        "ffcm-local-steps",
+        1000,
+        "most steps of a site in a round (FedGEM's comparison: 1)",
+        low=1,
+        high=10_000,
+    )
+    tolerance: float = key(
+        "ffcm-tolerance", 1e-4, "stop when all centres together moved less (scaled units)", low=0.0
+    )
+
+
+@dataclass(frozen=True)
+class AFCLConfig:
+    """AFCL, federated competitive learning."""
+
+    rounds: int = key("afcl-rounds", 100, "most rounds of competitive learning", low=1, high=10_000)
+    rate: float = key(
+        "afcl-rate", 1e-3, "mean step of a seed towards a row; few rows need longer ones", low=1e-9, high=1.0
+    )
+    rebuild: Literal["released", "exact"] = key(
+        "afcl-rebuild", "released", "rows as the released code rebuilds them (too far out), or where they are"
+    )
+    weights: Literal["learned", "equal"] = key(
+        "afcl-weights", "learned", "weights of the features: learned, or equal (FedGEM's comparison)"
+    )
+    participation: Literal["all", "random"] = key(
+        "afcl-participation",
+        "all",
+        "who is asked in a round: all sites, or each with a chance of its own (the paper's experiments)",
+    )

@@ -74,6 +74,11 @@ def strategy_of(config: RunConfig) -> type[SiteStrategy[Any]]:
     method = METHODS.get(config.method)
     if method is None:
         raise ConfigError(f"run config: method expected one of {', '.join(METHODS)}, got {config.method!r}")
+    if not method.strategy:
+        raise ConfigError(
+            f"run config: method {method.name!r} is a yardstick: all rows would have to move to one place. "
+            f"It runs in simulations only: {method.command}"
+        )
     if config.init not in method.inits:
         raise ConfigError(
             f"run config: method {method.name!r} takes init = {' | '.join(method.inits)}, got {config.init!r}"
@@ -86,7 +91,9 @@ def strategy_of(config: RunConfig) -> type[SiteStrategy[Any]]:
         )
     given = as_run_config(config)
     if missing := [key for key in method.required if given[key] == "auto"]:
-        others_need_none = ", ".join(other.name for other in METHODS.values() if not other.required)
+        others_need_none = ", ".join(
+            other.name for other in METHODS.values() if other.strategy and not other.required
+        )
         raise ConfigError(
             f"run config: method {method.name!r} needs to be told {', '.join(missing)}, for example "
             f"{missing[0]}=10; nothing has to be told to {others_need_none}"

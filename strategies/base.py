@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -20,26 +20,17 @@ from flwr.serverapp.strategy import Result, Strategy
 from threadpoolctl import threadpool_limits
 
 from fedcluster_app.config import RunConfig
-from fedcluster_app.data.scaling import Scaling, ScalingReport, agree_scaling
 from fedcluster_app.errors import RunError
-from fedcluster_app.mixtures.statistics import merge_all
 from fedcluster_app.results.outcome import ExchangeRecord, Outcome, SiteResult
 from fedcluster_app.wire import encode
+from strategies.agreement import Agreement, agree
 from strategies.exchange import Answers, Exchange, sort_answers
 from strategies.mail import Mail, letter
 from strategies.roster import Roster, join
 
+__all__ = ["Agreement", "SiteStrategy"]
+
 S = TypeVar("S")
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """What all sites agree on before a method begins."""
-
-    roster: Roster
-    columns: tuple[str, ...]
-    scaling: Scaling
-    report: ScalingReport
 
 
 class SiteStrategy(Strategy, Generic[S]):
@@ -187,7 +178,7 @@ class SiteStrategy(Strategy, Generic[S]):
         return self.aggregate_train(server_round, replies)[1]
 
     def _agree(self, grid: Grid) -> Agreement:
-        """Phase 0: greet the sites, and agree on a scaling from their moments, merged in order of name."""
+        """Phase 0: greet the sites, and agree on a scaling from their moments."""
         self._began = time.monotonic()
         self._exchange = Exchange("hello", {}, {})
         self._roster = roster = join(grid, self.config, self.run_folder, self.say)
@@ -196,28 +187,26 @@ class SiteStrategy(Strategy, Generic[S]):
         self._record(
             Answers(roster.members, roster.set_aside, roster.late, up), {"sites": len(roster.members)}
         )
-        if shortage := roster.shortage(self.config):
-            raise RunError(shortage)
-        if not roster.moments:
-            raise RunError(
-                f"no site has min-count={self.config.min_count} rows or more, so none may send anything; "
-                f"rows: {', '.join(f'{name} {m.hello.rows}' for name, m in roster.members.items())}"
-            )
-        moments = merge_all(list(roster.moments.values()))
-        columns = next(iter(roster.members.values())).hello.columns
-        config = self.config
-        scaling, report = agree_scaling(
-            moments, columns, method=config.scaling, pca=config.pca, share=config.axes_share
-        )
-        axes = f"{len(columns)} columns"
-        if scaling.components is not None:
-            axes += f" -> {scaling.n_features_out} principal axes with {report.explained:.0%} of the variance"
-            if not 0 < config.pca < len(columns):
-                axes += " (micro-axes=1 keeps all)"
-        self.say(f"agreed on a scaling: {self.config.scaling}, {axes}")
-        return Agreement(roster, columns, scaling, report)
+        return agree(roster, self.config, self.say, partial(self._answers, grid))
+
+    def _answers(self, grid: Grid, exchange: Exchange) -> Answers:
+        """Run an exchange that comes before the method begins."""
+        answers = sort_answers(exchange, self._replies(grid, exchange), self._asked)
+        self._record(answers, {})
+        if len(answers.values) < self.config.quorum:
+            raise RunError(self._silence(answers))
+        return answers
 
     def _run_exchange(self, grid: Grid, exchange: Exchange) -> MetricRecord:
+        number, replies = len(self.trace) + 1, self._replies(grid, exchange)
+        if exchange.category == "evaluate":
+            metrics = self.aggregate_evaluate(number, replies)
+        else:
+            metrics = self.aggregate_train(number, replies)[1]
+        return metrics or MetricRecord()
+
+    def _replies(self, grid: Grid, exchange: Exchange) -> list[Message]:
+        """Send the questions of an exchange, and return what comes back in time."""
         self._exchange, self._began = exchange, time.monotonic()
         number = len(self.trace) + 1
         evaluate = exchange.category == "evaluate"
@@ -228,11 +217,7 @@ class SiteStrategy(Strategy, Generic[S]):
         names = self._roster.names
         self._asked = {message: names[node] for message, node in mail.nodes.items()}
         mail.collect(self._began + self.config.round_timeout)
-        if evaluate:
-            metrics = self.aggregate_evaluate(number, mail.replies)
-        else:
-            metrics = self.aggregate_train(number, mail.replies)[1]
-        return metrics or MetricRecord()
+        return list(mail.replies)
 
     def _record(self, answers: Answers, figures: Mapping[str, float]) -> None:
         record = ExchangeRecord(

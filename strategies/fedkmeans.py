@@ -26,6 +26,8 @@ class FedKMeans(GlobalRounds[FedKMeansState]):
 
     def first(self, agreement: Agreement) -> FedKMeansState:
         """Start without centres."""
+        if self.config.fedkmeans.start == "kmeans++":
+            agreement.roster.refuse_unsafe("fedkmeans-start='kmeans++' sends seeds, which are rows")
         return fedkmeans.init(self.config.k)
 
     def question(self, run: GlobalRun[FedKMeansState]) -> tuple[Any, type, dict[str, int]]:

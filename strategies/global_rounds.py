@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -92,6 +92,10 @@ class GlobalRounds(SiteStrategy[GlobalRun[K]]):
     def found(self, kernel: K) -> Found:
         """Return what the rounds have found; DataError ends the run."""
 
+    def asked(self, run: GlobalRun[K]) -> Iterable[str]:
+        """Return the sites that are asked in a round, by default all that have enough rows."""
+        return run.agreement.roster.moments
+
     def figures_of(self, kernel: K) -> dict[str, float]:
         """Return what a round's line says, besides the count."""
         movement = getattr(kernel, "movement", np.inf)
@@ -113,7 +117,7 @@ class GlobalRounds(SiteStrategy[GlobalRun[K]]):
         """Ask for rounds until they are over, then for labels."""
         if state.clusters is None:
             ask, answer, known = self.question(state)
-            asks = dict.fromkeys(state.agreement.roster.moments, ask)
+            asks = dict.fromkeys(self.asked(state), ask)
             sizes = {name: {"q": state.agreement.scaling.n_features_out, **known} for name in asks}
             return Exchange(self._phase(state), asks, {type(ask): answer}, sizes=sizes)
         if state.labelled is None:

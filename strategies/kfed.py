@@ -52,12 +52,12 @@ class OneUpload(GlobalRounds[Mapping[str, FloatArray]]):
 
 
 class KFed(OneUpload):
-    """k-FED; a row's label is the nearest global centre, by which new rows are labelled too.
+    """k-FED.
 
     Notes
     -----
-    **Source**: Dennis, Li and Smith, Heterogeneity for the win, ICML 2021, where a row has the label of its
-    local centre; these are the scores "by each site's own components".
+    **Source**: Dennis, Li and Smith, Heterogeneity for the win, ICML 2021. Deviation: there a row has the
+    label of its local centre, here of the nearest global one, as a new row of any site has.
     """
 
     def found(self, kernel: Mapping[str, FloatArray]) -> Found:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedcluster_app.data.scaling import Scaling
 from fedcluster_app.mixtures.statistics import Statistics
-from fedcluster_app.mixtures.types import FloatArray
+from fedcluster_app.mixtures.types import BoolArray, FloatArray
 
 # Relative to the scale of the numbers: what rounding may do, and far less than a row does.
 TOLERANCE = 1e-6
@@ -21,6 +21,10 @@ class Totals:
     rows: float
     mean: FloatArray
     variance: FloatArray
+
+    def of(self, features: BoolArray) -> Totals:
+        """Return the totals of some features."""
+        return Totals(self.rows, self.mean[features], self.variance[features])
 
     def problem(self, told: Totals) -> str | None:
         """Say where totals of summaries depart from these, or None."""

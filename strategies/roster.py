@@ -15,7 +15,7 @@ from fedcluster_app import __version__
 from fedcluster_app.config import RunConfig
 from fedcluster_app.data.scaling import symmetric_matrix, takes_axes
 from fedcluster_app.data.schema import first_mismatch
-from fedcluster_app.errors import WireError
+from fedcluster_app.errors import RunError, WireError
 from fedcluster_app.messages import AskHello, Hello
 from fedcluster_app.mixtures.statistics import Statistics
 from fedcluster_app.transport import from_records
@@ -91,6 +91,21 @@ class Roster:
             f"only {self.answered} of {self.awaited} sites answered (join-timeout={config.join_timeout:g}); "
             "the result is that of a part",
         )
+
+    def refuse_unsafe(self, what: str) -> None:
+        """Raise RunError, before any row has left, if not all contributors let single rows leave.
+
+        Parameters
+        ----------
+        what
+            What would send them.
+        """
+        closed = [name for name in self.moments if not self.members[name].hello.allow_unsafe]
+        if closed:
+            raise RunError(
+                f"{what}, so every site must allow it: a real one in its node config (allow-unsafe=true), "
+                f"virtual ones in the run config; missing at {', '.join(closed)}"
+            )
 
     @property
     def moments(self) -> dict[str, Statistics]:
@@ -197,7 +212,7 @@ def _moments(hello: Hello, config: RunConfig) -> Statistics | None:
     d = len(hello.columns)
     if hello.mean is None:
         return None
-    full = takes_axes(d, pca=config.pca, share=config.axes_share)
+    full = takes_axes(d, pca=config.axes, share=config.axes_share)
     sent = hello.scatter_triangle if full else hello.scatter
     if sent is None:
         raise ValueError("sent means without the second moments that the scaling needs")

@@ -29,7 +29,6 @@ from fedcluster_app.mixtures.types import FloatArray, IntArray
 Rebuild = Literal["released", "exact"]
 Status = Literal["running", "converged", "max_rounds"]
 
-_RATE = 1e-3  # mean step towards a row, per feature
 _SHARPNESS = 7  # features weigh with the inverse of this root of their moves
 _TOGETHER = 1e-4  # squared distance below which seeds always move together
 _SAME = 1e-3  # seeds closer than this in every feature are one cluster
@@ -69,13 +68,14 @@ class AFCLState:
     ----------
     seeds, weights : what the sites get, (k, d) seeds and (d,) attribute weights
     takes, answers : for each site, the rounds in which it took part (or was replayed), and its last answer
-    round, learn : server steps taken, and whether the weights are learned
+    round, learn, rate : server steps taken, whether the weights are learned, and their mean
     index, change, movement : Davies-Bouldin index, its last change, the largest one of a seed's coordinate
     """
 
     seeds: FloatArray
     weights: FloatArray
     learn: bool = True
+    rate: float = 1e-3
     takes: Mapping[str, int] = field(default_factory=dict)
     answers: Mapping[str, Answer] = field(default_factory=dict)
     round: int = 0
@@ -116,7 +116,12 @@ def client_step(X: FloatArray, seeds: FloatArray, weights: FloatArray) -> Record
 
 
 def init(
-    starts: Mapping[str, FloatArray], k: int, rng: np.random.Generator, *, learn: bool = True
+    starts: Mapping[str, FloatArray],
+    k: int,
+    rng: np.random.Generator,
+    *,
+    learn: bool = True,
+    rate: float = 1e-3,
 ) -> AFCLState:
     """State before the first round: up to k seeds drawn by k-means++ from the sites' candidates.
 
@@ -125,7 +130,8 @@ def init(
     starts : answers of `client_start` by site name, (c_g, d) each; some may be empty
     k : number of seeds, at least that of the clusters: K* to 2 K* in the paper
     rng : source of the seeds and of the first attribute weights
-    learn : whether the attribute weights are learned; else each is 0.001 (FedGEM's comparison)
+    learn : whether the attribute weights are learned; else they are equal (FedGEM's comparison)
+    rate : their mean, the step of a seed towards a row; 0.001 as released, slow for a few hundred rows
 
     Raises ConfigError if `k` is below 1, and DataError if there is no candidate.
     """
@@ -136,7 +142,7 @@ def init(
     stacked = np.concatenate([starts[name] for name in sorted(starts)])
     seeds = kmeans_plus_plus(stacked, min(k, len(stacked)), rng)
     odds = rng.random(seeds.shape[1:]) if learn else np.ones(seeds.shape[1:])
-    return AFCLState(seeds, _RATE * odds / odds.mean(), learn, dict.fromkeys(sorted(starts), 0))
+    return AFCLState(seeds, rate * odds / odds.mean(), learn, rate, dict.fromkeys(sorted(starts), 0))
 
 
 def step(state: AFCLState, records: Mapping[str, Records], *, rebuild: Rebuild = "released") -> AFCLState:
@@ -173,8 +179,17 @@ def step(state: AFCLState, records: Mapping[str, Records], *, rebuild: Rebuild =
     seeds = _compete(state, heard, balance, rebuild)
     index = _davies_bouldin([answer.records for answer in heard.values()], _groups(state.seeds))
     change, movement = abs(index - state.index), float(np.abs(seeds - state.seeds).max())
-    weights = _learned(heard, state.weights) if state.learn else state.weights
-    return AFCLState(seeds, weights, state.learn, takes, known, state.round + 1, index, change, movement)
+    return replace(
+        state,
+        seeds=seeds,
+        weights=_learned(heard, state) if state.learn else state.weights,
+        takes=takes,
+        answers=known,
+        round=state.round + 1,
+        index=index,
+        change=change,
+        movement=movement,
+    )
 
 
 def status(state: AFCLState, *, tolerance: float = 1e-4, rest: float = 1e-5, max_rounds: int = 100) -> Status:
@@ -224,11 +239,11 @@ def _compete(
     return seeds
 
 
-def _learned(heard: Mapping[str, Answer], weights: FloatArray) -> FloatArray:
+def _learned(heard: Mapping[str, Answer], state: AFCLState) -> FloatArray:
     """Attribute weights in inverse proportion to a root of the updates' total size; 0 where nothing moves."""
     moves = np.sum([np.abs(answer.records.updates).sum(axis=0) for answer in heard.values()], axis=0)
     shares = np.where(moves > 0, np.where(moves > 0, moves, 1.0) ** (-1.0 / _SHARPNESS), 0.0)
-    return np.asarray(_RATE * shares / shares.mean() if moves.any() else weights, dtype=np.float64)
+    return np.asarray(state.rate * shares / shares.mean() if moves.any() else state.weights, dtype=np.float64)
 
 
 def _groups(seeds: FloatArray) -> IntArray:

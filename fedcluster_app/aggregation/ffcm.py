@@ -1,9 +1,9 @@
 """Federated fuzzy c-means of Stallmann and Wilbik, with both averages.
 
-The number of clusters is given, and features are meant to lie in [0, 1]. A round is one `client_step` at
+The number of clusters is given, and where rows can lie. A round is one `client_step` at
 every site and one `step` at the server::
 
-    state = init(k, d, rng)
+    state = init(k, low, high, rng)
     while not done(state):
         state = step(state, {"a": client_step(X_a, state.centers), ...}, rng, average="avg1")
 
@@ -119,6 +119,7 @@ def client_step(
     update: Update = "released",
     local_steps: int = 1000,
     tolerance: float = 1e-4,
+    min_count: float = 0.0,
 ) -> FuzzySums:
     """One round at a site: fuzzy c-means from the global centres.
 
@@ -135,6 +136,9 @@ def client_step(
     local_steps, tolerance
         At most so many steps (1 in FedGEM's comparison), fewer when the Frobenius norm of the change of the
         memberships is below the tolerance.
+    min_count : float, >= 0
+        A cluster of less support is sent as zeros. If what is left out is less in all, the other clusters
+        share it: whoever knows the mean of all rows could else take it from the sums.
 
     Returns
     -------
@@ -156,26 +160,34 @@ def client_step(
     if update not in ("released", "textbook"):
         raise ConfigError(f"update: expected released or textbook, got {update!r}")
     previous = np.full((len(X), len(centers)), np.inf)
+    power = 1.0 if update == "released" else fuzzifier
     for _ in range(local_steps):
-        U = memberships(X, centers, fuzzifier=fuzzifier, membership=membership)
-        weights = U if update == "released" else U**fuzzifier
-        sent = _weighted_sums(X, weights)
-        centers = _centers(sent, centers)
+        at = centers
+        U = memberships(X, at, fuzzifier=fuzzifier, membership=membership)
+        sent = _weighted_sums(X, U**power)
+        centers = _centers(sent, at)
         if np.linalg.norm(U - previous) < tolerance:
             break
         previous = U
-    return sent
+    large = sent.supports >= min(min_count, len(X))
+    if large.all():
+        return sent
+    if large.any() and len(X) - sent.supports[large].sum() < min_count:
+        U = np.zeros_like(U)
+        U[:, large] = memberships(X, at[large], fuzzifier=fuzzifier, membership=membership)
+        return _weighted_sums(X, U**power)
+    return FuzzySums(np.where(large[:, None], sent.sums, 0.0), np.where(large, sent.supports, 0.0))
 
 
-def init(k: int, d: int, rng: np.random.Generator) -> FFCMState:
-    """State before the first round: centres drawn uniformly from [0, 1]^d, so scale the features to it.
+def init(k: int, low: FloatArray, high: FloatArray, rng: np.random.Generator) -> FFCMState:
+    """State before the first round: k centres drawn uniformly between two corners, (d,) each.
 
-    Raises ConfigError if `k` or `d` is below 1. **Source**: Stallmann and Wilbik, arXiv:2201.07316. To start
-    elsewhere, make an `FFCMState` of other centres.
+    Raises ConfigError if `k` is below 1. **Source**: Stallmann and Wilbik, arXiv:2201.07316, where features
+    are scaled to [0, 1] and the corners are 0 and 1.
     """
-    if k < 1 or d < 1:
-        raise ConfigError(f"k and d: expected at least 1, got {k} and {d}")
-    return FFCMState(rng.random((k, d)))
+    if k < 1:
+        raise ConfigError(f"k: expected at least 1, got {k}")
+    return FFCMState(low + (high - low) * rng.random((k, len(low))))
 
 
 def step(

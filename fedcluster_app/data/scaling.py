@@ -142,6 +142,7 @@ def agree_scaling(
     method: str = "standard",
     pca: int = 0,
     share: float = 1.0,
+    bounds: FloatArray | None = None,
 ) -> tuple[Scaling, ScalingReport]:
     """Derive the common scaling from the pooled moments of all sites.
 
@@ -151,10 +152,10 @@ def agree_scaling(
         Merged `table_moments` of all sites (one component).
     columns : d str
         Column names.
-    method : {"standard", "none"}
+    method : {"standard", "none", "minmax"}
         "standard": each column less its mean, over its standard deviation (divisor n); a constant column,
         and one whose variance is under 1 % of the median variance of the others, is only centred. "none":
-        columns stay.
+        columns stay. "minmax": `bounds` go to 0 and 1.
     pca : int
         Number of principal axes to keep; 0, or as many as there are columns or more: none are computed.
         Axes without variance are dropped. Signs make the largest loading of each axis positive. Under
@@ -162,6 +163,8 @@ def agree_scaling(
     share : float in (0, 1]
         Where `pca` takes no axes: keep the leading axes of the columns, scaled as above, that hold this share
         of their variance, at least 2; scores stay as they are. 1: the columns stay.
+    bounds : (d, 2) float64, for "minmax"
+        Least and largest value of each column, which rows may still exceed.
 
     Returns
     -------
@@ -173,7 +176,7 @@ def agree_scaling(
     DataError
         No site has a row.
     ConfigError
-        Unknown method.
+        Unknown method, or "minmax" without bounds or with axes.
     ValueError
         Principal axes are wanted but the moments are not full.
 
@@ -185,8 +188,10 @@ def agree_scaling(
     share of the variance only leave out what hardly varies, which is why they keep the units of the columns.
     Cost O(d³) with principal axes.
     """
-    if method not in ("standard", "none"):
-        raise ConfigError(f"scaling is {method!r}, expected 'standard' or 'none'")
+    if method not in ("standard", "none", "minmax"):
+        raise ConfigError(f"scaling is {method!r}, expected 'standard', 'none' or 'minmax'")
+    if method == "minmax" and (bounds is None or takes_axes(len(columns), pca=pca, share=share)):
+        raise ConfigError("scaling 'minmax': expected bounds of every column, and no principal axes")
     n, mean, scatter = float(moments.mass[0]), moments.means[0], moments.scatters[0]
     if n <= 0:
         raise DataError("no site has a row; expected at least one row over all sites")
@@ -196,6 +201,10 @@ def agree_scaling(
         raise ValueError(f"principal axes need full second moments, got shape {scatter.shape}")
     if 0 < pca < len(mean):
         return _score_scaling(scatter / n, mean, constant, columns, method, pca)
+    if bounds is not None:
+        fixed = tuple(compress(columns, constant))
+        report = ScalingReport((), fixed, 1.0, _column_notes((), fixed) + _outside(bounds, mean, columns))
+        return Scaling(bounds[:, 0], bounds[:, 1] - bounds[:, 0]), report
     scale, small = np.ones_like(mean), np.zeros_like(constant)
     if method == "standard":
         scale, small = _column_scale(variance, constant)
@@ -277,6 +286,12 @@ def _column_notes(unscaled: Sequence[str], constant: Sequence[str]) -> tuple[str
             f"{_listed(unscaled)}; if only the unit is small, change it at every site"
         )
     return tuple(notes)
+
+
+def _outside(bounds: FloatArray, mean: FloatArray, columns: Sequence[str]) -> tuple[str, ...]:
+    """Name the columns whose mean shows that rows exceed their bounds."""
+    outside = tuple(compress(columns, (mean < bounds[:, 0]) | (mean > bounds[:, 1])))
+    return (f"the mean lies outside the bounds of {_listed(outside)}",) if outside else ()
 
 
 def _axes_notes(

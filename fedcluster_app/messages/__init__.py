@@ -3,15 +3,17 @@
 ``leaves_site=True`` marks what a site sends: these lines are the README's table of what leaves a site, and a
 test keeps the two equal. Letters in shapes: d columns, q scaled features, k components of the site, m global
 clusters (or components of several mixtures), f their features, s sets of clusters, e neighbours, c classes,
-t entries of a triangle.
+t entries of a triangle, n rows.
 """
 
 from __future__ import annotations
 
 from fedcluster_app.messages.common import (
     AgreedScaling,
+    AskBounds,
     AskHello,
     AskLabels,
+    Bounds,
     Hello,
     Labelled,
     Refusal,
@@ -34,10 +36,28 @@ from fedcluster_app.messages.microcluster import (
     MicroMemory,
     MicroSums,
 )
-from fedcluster_app.messages.rivals import AskFedKMeans, AskKFed, FedKMeansSums, LocalCentersSent
+from fedcluster_app.messages.rivals import (
+    AFCLRecords,
+    AFCLSeeds,
+    AskAFCLRound,
+    AskAFCLSeeds,
+    AskFedKMeans,
+    AskFFCM,
+    AskKFed,
+    AskSpahm,
+    FedKMeansSums,
+    FFCMSums,
+    LocalCentersSent,
+)
 
 __all__ = [
+    "AFCLRecords",
+    "AFCLSeeds",
     "AgreedScaling",
+    "AskAFCLRound",
+    "AskAFCLSeeds",
+    "AskBounds",
+    "AskFFCM",
     "AskFedGEMEnd",
     "AskFedGEMRound",
     "AskFedGEMStart",
@@ -49,6 +69,9 @@ __all__ = [
     "AskLabels",
     "AskMicroClusters",
     "AskMicroRound",
+    "AskSpahm",
+    "Bounds",
+    "FFCMSums",
     "FedGEMBalls",
     "FedGEMEnd",
     "FedGEMMemory",

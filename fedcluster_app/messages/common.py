@@ -24,6 +24,7 @@ class Hello:
     rows: int = scalar(int, "number of rows", low=0)
     columns: tuple[str, ...] = scalar(tuple, "names of the columns that are clustered")
     partitions: int = scalar(int, "number of virtual sites; 0 at a real site", low=0)
+    allow_unsafe: bool = scalar(bool, "whether single rows may leave the site, as a few methods need")
     mean: FloatArray | None = array("d", "mean of every column", optional=True)
     scatter: FloatArray | None = array(
         "d", "sum of squared deviations of every column", low=0.0, optional=True
@@ -33,6 +34,21 @@ class Hello:
         "sums of products of deviations, lower triangle; in place of `scatter` when principal axes are taken",
         optional=True,
     )
+
+
+@message("ask.bounds")
+class AskBounds:
+    """Say between which values your columns lie; only asked where single rows may leave every site."""
+
+    columns: int = scalar(int, "number of columns", low=1)
+
+
+@message("bounds", leaves_site=True)
+class Bounds:
+    """A site's extremes, with `bounds="data"` and `allow-unsafe=true` only: they are values of rows."""
+
+    low: FloatArray = array("d", "least value of every column")
+    high: FloatArray = array("d", "largest value of every column")
 
 
 @message("scaling")

@@ -7,12 +7,13 @@ from typing import Any
 
 from fedcluster_app import messages
 from fedcluster_app.site import Site
-from fedcluster_app.steps import fedgem, fedkmeans, gtvmin, hello, kfed, labels, microcluster
+from fedcluster_app.steps import afcl, centers, fedgem, fedkmeans, ffcm, gtvmin, hello, labels, microcluster
 
 Step = Callable[[Site, Any], Any]
 
 STEPS: dict[type, Step] = {
     messages.AskHello: hello.answer,
+    messages.AskBounds: hello.bounds,
     messages.AskFedGEMStart: fedgem.start,
     messages.AskFedGEMRound: fedgem.advance,
     messages.AskFedGEMEnd: fedgem.end,
@@ -20,7 +21,11 @@ STEPS: dict[type, Step] = {
     messages.AskMicroRound: microcluster.refine,
     messages.AskGTVStart: gtvmin.start,
     messages.AskGTVRound: gtvmin.advance,
-    messages.AskKFed: kfed.answer,
+    messages.AskKFed: centers.of_kfed,
+    messages.AskSpahm: centers.of_spahm,
     messages.AskFedKMeans: fedkmeans.answer,
+    messages.AskFFCM: ffcm.answer,
+    messages.AskAFCLSeeds: afcl.seeds,
+    messages.AskAFCLRound: afcl.advance,
     messages.AskLabels: labels.answer,
 }

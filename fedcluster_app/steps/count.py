@@ -33,12 +33,6 @@ def count(site: Site, X: FloatArray, name: str) -> Count:
     return estimator.load()(X, labels)
 
 
-def local_count(site: Site, X: FloatArray) -> int:
-    """Return the number of clusters to seek among the scaled rows (n, q): ``local-k``, or the estimator's."""
-    given = site.config.local.k
-    return count(site, X, site.config.estimator).k if given is None else given
-
-
 def _options(config: RunConfig, name: str) -> dict[str, Any]:
     """Return the settings of the estimators that have some; the others have their own grid."""
     if name != "asm":

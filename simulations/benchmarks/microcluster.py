@@ -149,7 +149,7 @@ def _bytes(messages: Sequence[Any]) -> float:
 def _hello(q: int, *, full: bool) -> Hello:
     columns, triangle = tuple(f"x{i}" for i in range(q)), np.ones(q * (q + 1) // 2)
     moments = (None, triangle) if full else (np.ones(q), None)
-    return Hello("site-1", "0.1.0", 500, columns, 0, np.ones(q), *moments)
+    return Hello("site-1", "0.1.0", 500, columns, 0, False, np.ones(q), *moments)
 
 
 def _cells(k: int, q: int) -> MicroClustersSent:

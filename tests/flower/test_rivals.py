@@ -21,6 +21,7 @@ from fedcluster_app.results.model import Model
 from fedcluster_app.results.outcome import FINISHED
 from fedcluster_app.server_app import strategy_of
 from fedcluster_app.transport import from_records
+from simulations.experiments.comparison import CENTRAL
 from simulations.federation import LocalRun
 
 every_rival = pytest.mark.parametrize("method", SETTINGS)
@@ -52,6 +53,7 @@ def test_far_clusters_are_found_and_labelled(
     assert nobody_failed(one)
     assert pooled_ari(three_sites, clusters_in) == 1.0
     assert one.outcome.details["rounds"] == len(one.trace) - 2
+    assert one.outcome.details["rounds"] < 40
     assert one.outcome.details["stopped_by"] in ("one upload", "converged")
 
 
@@ -100,7 +102,8 @@ def test_a_site_that_is_never_heard_is_as_if_it_were_not_there(
     nodes = csv_sites(tables)
     lost = run(method, nodes, tamper=at(1, silent, 1), scaling="none")
     alone = run(method, [nodes[0], nodes[2]], scaling="none")
-    np.testing.assert_array_equal(centers(lost), centers(alone))
+    # FFCM starts where the rows of all greetings can be.
+    np.testing.assert_allclose(centers(lost), centers(alone), atol=1e-3 if "ffcm" in method else 0)
     assert any("sites b were never heard" in warning for warning in lost.outcome.warnings)
 
 
@@ -181,7 +184,7 @@ def test_nothing_leaves_that_fewer_rows_than_min_count_are_behind(
 
 @every_rival
 def test_what_it_needs_and_what_it_does_not_read_is_said_before_any_site_is_asked(method: str) -> None:
-    given = SETTINGS[method]
+    given: dict[str, Any] = SETTINGS[method]
     for key in METHODS[method].required:
         rest = {name: value for name, value in given.items() if name != key}
         with pytest.raises(ConfigError, match=f"method '{method}' needs to be told {key}, for example"):
@@ -198,6 +201,16 @@ def test_k_is_refused_where_nothing_reads_it() -> None:
 
 
 # --- k-FED and SPAHM
+
+
+def test_yardsticks_are_refused_with_the_command_that_runs_them() -> None:
+    names = [method.name for method in METHODS.values() if not method.strategy]
+    assert names == ["centralized-kmeans", "centralized-gmm", "centralized-dpgmm"]
+    for name in names:
+        word = name.removeprefix("centralized-")
+        with pytest.raises(ConfigError, match=f"rows would have to move .* --methods {word}$"):
+            strategy_of(parse_run_config({"method": name}))
+        assert word in CENTRAL
 
 
 def test_kfed_counts_local_clusters_if_it_is_not_told(three_sites: list[dict[str, Any]]) -> None:
@@ -229,7 +242,7 @@ def test_a_site_with_no_more_rows_than_local_k_does_not_send_them(csv_sites: Sit
 
 def test_bare_seeds_of_fedkmeans_need_the_owners_word(csv_sites: Sites, blobs: Blobs) -> None:
     nodes = csv_sites({name: blobs(seed, 40, 50, 60) for seed, name in enumerate("ab")})
-    with pytest.raises(RunError, match="seeds, which are rows; it takes part only with allow-unsafe=true"):
+    with pytest.raises(RunError, match=r"seeds, which are rows, so every site must allow it.*at a, b$"):
         run("fedkmeans", nodes, fedkmeans_start="kmeans++", allow_unsafe=True)  # these sites are real
     told = [{**node, "allow-unsafe": True} for node in nodes]
     assert run("fedkmeans", told, fedkmeans_start="kmeans++").outcome.k_hat == 3

@@ -134,6 +134,7 @@ def greeting(node: Mapping[str, Any]) -> Hello:
         "rows": 10,
         "columns": ("x", "y"),
         "partitions": 0,
+        "allow_unsafe": False,
         "mean": np.zeros(d),
         "scatter": np.full(d, 10.0),
         "scatter_triangle": None,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from fedcluster_app import __version__
 from fedcluster_app.cli import main
 from fedcluster_app.data.scaling import Scaling
+from fedcluster_app.methods import COLUMNS, METHODS
 from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.results.model import Model, labels_text
 
@@ -186,3 +188,17 @@ def test_the_client_app_is_light() -> None:
     assert "flwr" in modules.split()
     heavy = {"sklearn", "scipy", "matplotlib", "pandas", "ray", "simulations", "strategies"}
     assert not heavy & set(modules.split())
+
+
+def test_the_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods"]) == 0
+    text = capsys.readouterr().out
+    assert main(["methods", "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == list(METHODS)
+    for row in rows:
+        assert set(row) == {*COLUMNS, "required"}
+        assert all(row[column] for column in COLUMNS)
+        assert f"\n{row['name']}\n" in f"\n{text}"
+        assert f"  needs   {row['needs']}\n" in text
+    assert {row["name"]: row["required"] for row in rows}["kfed"] == ["k"]

@@ -620,7 +620,7 @@ def test_a_question_that_is_none_is_refused(real: Callable[..., Context]) -> Non
         assert rows == 0
         return str(decode(unlisted(arrays, scalars), Refusal, sender="site").reason)
 
-    assert "coordinator: expected message ask.hello or ask.fedgem.start or" in reason(
+    assert "coordinator: expected message ask.hello or ask.bounds or" in reason(
         encode(FedGEMBalls(np.zeros((1, 2)), np.zeros(1)))
     )
     old = encode(AskHello(""))

@@ -25,11 +25,14 @@ def score(name, method, ari, own=None, seed=0, regime="a", k_hat=4):
 
 def test_every_method_is_scored_on_the_same_held_out_rows():
     found = {method: run_trial(Trial("digits", "", "a", method, 1, {})) for method in (*FEDERATED, *CENTRAL)}
-    assert all(0.3 < one.ari < 1 and 0.3 < one.nmi < 1 for one in found.values())
+    # The Dirichlet process leaves most rows in one large cluster.
+    assert all(one.ari > (0.1 if name == "dpgmm" else 0.3) for name, one in found.items())
+    assert all(one.ari < 1 and 0.3 < one.nmi < 1 for one in found.values())
     assert {one.k_true for one in found.values()} == {10}
-    assert [one.k_hat for name, one in found.items() if name in CENTRAL] == [10, 10]
-    assert [one.bytes_up > 0 for one in found.values()] == [True, True, True, False, False]
-    assert [one.own_ari is None for one in found.values()] == [False, False, True, True, True]
+    assert [one.k_hat for name, one in found.items() if name in ("kmeans", "gmm")] == [10, 10]
+    assert 10 < found["dpgmm"].k_hat <= 30  # it is not told the true number
+    assert [one.bytes_up > 0 for one in found.values()] == [True, True, True, False, False, False]
+    assert [one.own_ari is None for one in found.values()] == [False, False, True, True, True, True]
 
 
 @pytest.mark.parametrize("settings", [{"refine-rounds": 0}, {"refine-rounds": 2}])

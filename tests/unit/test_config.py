@@ -194,7 +194,7 @@ def test_a_whole_number_is_not_a_fraction(name: str, value: float) -> None:
             "ymeans",
             "one of asm, xmeans, gmeans, dirichlet, kmeans-silhouette, consensus, oracle, got 'ymeans'",
         ),
-        ("scaling", "minmax", "one of standard, none, got 'minmax'"),
+        ("scaling", "robust", "one of standard, none, minmax, got 'robust'"),
         ("init", "random", "one of kmeans, kmeans++, asm-means, asm, got 'random'"),
         ("partition", "", "one of auto, iid, dirichlet, regime-a, regime-b, site, got ''"),
         ("asm-order", "random", "one of ratio, distance, got 'random'"),
@@ -233,7 +233,7 @@ def test_an_unknown_key_is_refused_with_the_nearest() -> None:
         "run config: unknown key 'asm-merge-ration'; did you mean 'asm-merge-ratio'?"
     )
     text = run_error(xyzzy=1)
-    assert text.startswith("run config: unknown key 'xyzzy'; known keys: allow-unsafe, alpha, asm-merge-ratio, ")
+    assert text.startswith("run config: unknown key 'xyzzy'; known keys: afcl-participation, afcl-rate, ")
     assert all(name in text for name in keys_of(RunConfig))
 
 

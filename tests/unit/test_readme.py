@@ -8,12 +8,14 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 from fedcluster_app import config, messages
 from fedcluster_app.keys import keys_of
+from fedcluster_app.methods import COLUMNS, METHODS
 from fedcluster_app.wire import LAYOUTS
 
 README = Path(__file__).parents[2] / "README.md"
 GROUPS = [item.default_factory for item in dataclasses.fields(config.RunConfig) if "key" not in item.metadata]
 PARTS = (config.RunConfig, *GROUPS)
-Row = tuple[str, str, str]
+Row = tuple[str, ...]
+METHOD_HEAD = tuple(column.replace("name", "method") for column in COLUMNS)
 
 
 def leaving() -> list[Row]:
@@ -41,19 +43,25 @@ def run_settings() -> list[Row]:
     ]
 
 
+def methods() -> list[Row]:
+    """The method table, names as code."""
+    return [method.shown() for method in METHODS.values()]
+
+
 def table(rows: list[Row], head: Row, *, code: tuple[int, ...]) -> str:
     """A table as the README must have it."""
     body = [tuple(f"`{cell}`" if column in code else cell for column, cell in enumerate(row)) for row in rows]
     return "\n".join(
-        [f"| {' | '.join(head)} |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in body)]
+        [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *(f"| {' | '.join(row)} |" for row in body)]
     )
 
 
 def written(text: str, mark: str) -> list[Row]:
     """The rows between two marks, without the head and the signs of code."""
     between = text.partition(f"<!-- {mark} -->")[2].partition(f"<!-- /{mark} -->")[0]
-    rows = re.findall(r"^\| (.*?) \| (.*?) \| (.*) \|$", between, flags=re.MULTILINE)[1:]
-    return [(first.strip("`"), second.strip("`"), third) for first, second, third in rows]
+    rows = [line.split(" | ") for line in re.findall(r"^\| (.*) \|$", between, flags=re.MULTILINE)[1:]]
+    # The last cell may begin and end with code of its own.
+    return [(*(cell.strip("`") for cell in row[:-1]), row[-1]) for row in rows]
 
 
 def test_the_readme_says_what_leaves_a_site() -> None:
@@ -67,6 +75,13 @@ def test_the_readme_has_every_setting() -> None:
     should_be = table(run_settings(), ("key", "default", "meaning"), code=(0, 1))
     assert written(README.read_text(encoding="utf-8"), "settings") == run_settings(), (
         f"README.md: between the marks of settings put\n\n{should_be}\n"
+    )
+
+
+def test_the_readme_has_every_method() -> None:
+    should_be = table(methods(), METHOD_HEAD, code=(0,))
+    assert written(README.read_text(encoding="utf-8"), "methods") == methods(), (
+        f"README.md: between the marks of methods put\n\n{should_be}\n"
     )
 
 

@@ -16,6 +16,8 @@ from fedcluster_app.aggregation.ffcm import (
 )
 from fedcluster_app.errors import ConfigError
 
+SQUARE = np.zeros(2), np.ones(2)
+
 
 def rows(seed, n=60, d=2):
     rng = np.random.default_rng(seed)
@@ -44,7 +46,7 @@ def fuzzy_c_means(X, centers, m, exponent, steps):
 @pytest.mark.parametrize("update", ["released", "textbook"])
 def test_one_site_is_fuzzy_c_means(update, m, average):
     X, rng = rows(0), np.random.default_rng(1)
-    state = init(3, 2, rng)
+    state = init(3, *SQUARE, rng)
     start, exponent = state.centers, 1.0 if update == "released" else m
     for _ in range(4):
         sent = client_step(X, state.centers, fuzzifier=m, update=update, local_steps=2)
@@ -76,7 +78,7 @@ def test_converged_local_run_minimises_the_fuzzy_objective():
 def test_one_local_step_at_every_site_is_a_step_on_the_pooled_rows(update):
     parts = {s: rows(i, n) for i, (s, n) in enumerate([("a", 10), ("b", 33), ("c", 1)])}
     rng = np.random.default_rng(4)
-    state = init(4, 2, rng)
+    state = init(4, *SQUARE, rng)
     sent = {s: client_step(X, state.centers, update=update, local_steps=1) for s, X in parts.items()}
     pooled = client_step(np.concatenate(list(parts.values())), state.centers, update=update, local_steps=1)
     np.testing.assert_allclose(sum(p.sums for p in sent.values()), pooled.sums)
@@ -153,7 +155,7 @@ def test_rounds_converge_and_stop():
     parts = {s: rows(i, 40) for i, s in enumerate("abc")}
     for average in ("avg1", "avg2"):
         rng = np.random.default_rng(0)
-        state = init(3, 2, rng)
+        state = init(3, *SQUARE, rng)
         while not done(state, max_rounds=200):
             sent = {s: client_step(X, state.centers) for s, X in parts.items()}
             state = step(state, sent, rng, average=average)
@@ -165,7 +167,7 @@ def test_rounds_converge_and_stop():
 
 @pytest.mark.parametrize("average", ["avg1", "avg2"])
 def test_order_of_the_sites_changes_nothing_and_silent_sites_keep_their_last_word(average):
-    state = init(3, 2, np.random.default_rng(0))
+    state = init(3, *SQUARE, np.random.default_rng(0))
     sent = {s: client_step(rows(i, 20), state.centers) for i, s in enumerate("cab")}
     one = step(state, sent, np.random.default_rng(1), average=average)
     other = step(state, dict(reversed(sent.items())), np.random.default_rng(1), average=average)
@@ -203,6 +205,34 @@ def test_clusters_and_sites_without_support(average):
         np.testing.assert_array_equal(after.centers, state.centers)
 
 
+def test_centres_start_between_the_corners():
+    low, high = np.array([-3.0, 5.0, 0.0]), np.array([-2.0, 5.0, 1e-3])
+    centers = init(200, low, high, np.random.default_rng(0)).centers
+    assert (centers >= low).all()
+    assert (centers <= high).all()
+    np.testing.assert_allclose((centers[:, 0] + 3).std(), 12**-0.5, rtol=0.1)
+    unit = init(4, np.zeros(2), np.ones(2), np.random.default_rng(1)).centers
+    np.testing.assert_array_equal(unit, np.random.default_rng(1).random((4, 2)))
+
+
+@pytest.mark.parametrize("update", ["released", "textbook"])
+def test_what_a_site_leaves_out_is_nothing_or_enough(update):
+    rng = np.random.default_rng(3)
+    hidden_seen = 0
+    for _ in range(60):
+        X = rng.normal(size=(rng.integers(5, 30), 2)) + 6 * rng.integers(0, 3, size=(1, 1))
+        centers = 6 * rng.integers(0, 3, size=(4, 1)) + rng.normal(size=(4, 2))
+        sent = client_step(X, centers, update=update, local_steps=3, min_count=5)
+        assert ((sent.supports == 0) | (sent.supports >= 5)).all()
+        assert (sent.sums[sent.supports == 0] == 0).all()
+        left = len(X) - sent.supports.sum()
+        assert left < 1e-9 or left >= 5
+        hidden_seen += bool((sent.supports == 0).any())
+        if left < 1e-9:  # all rows are in, so their total is
+            np.testing.assert_allclose(sent.sums.sum(axis=0), X.sum(axis=0))
+    assert hidden_seen > 5
+
+
 def test_refusals():
     X, state = np.zeros((3, 2)), FFCMState(np.ones((1, 2)))
     for call in (
@@ -210,7 +240,7 @@ def test_refusals():
         lambda: memberships(X, X, membership="cubed"),
         lambda: client_step(X, X, update="new"),
         lambda: client_step(X, X, local_steps=0),
-        lambda: init(0, 2, np.random.default_rng(0)),
+        lambda: init(0, *SQUARE, np.random.default_rng(0)),
         lambda: step(state, {}, np.random.default_rng(0), average="avg3"),
     ):
         with pytest.raises(ConfigError, match="expected"):

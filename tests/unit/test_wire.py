@@ -38,7 +38,7 @@ from fedcluster_app.wire import (
     message,
 )
 
-SIZES = {"d": 3, "t": 6, "q": 2, "f": 2, "k": 4, "m": 5, "s": 7, "c": 3, "e": 3}
+SIZES = {"d": 3, "t": 6, "q": 2, "f": 2, "k": 4, "m": 5, "s": 7, "c": 3, "e": 3, "n": 6}
 SCALARS = {str: "text", int: 3, float: 0.5, bool: True, tuple: ("a=1", "b=2", "c=3")}
 
 

@@ -1,25 +1,31 @@
-"""k-FED at a site: local centres, once."""
+"""k-FED and SPAHM at a site: local centres, once."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from fedcluster_app import disclosure
-from fedcluster_app.aggregation import kfed
+from fedcluster_app.aggregation import kfed, spahm
 from fedcluster_app.aggregation.kfed import LocalCenters
-from fedcluster_app.messages import AskKFed, LocalCentersSent
+from fedcluster_app.messages import AgreedScaling, AskKFed, AskSpahm, LocalCentersSent
 from fedcluster_app.mixtures.kmeans import lloyd
 from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.site import Site
-from fedcluster_app.steps.count import local_count
+from fedcluster_app.steps.count import count
 from fedcluster_app.steps.rows import contributed
 
 
-def answer(site: Site, ask: AskKFed) -> LocalCentersSent:
-    """Cluster the rows, and send the centres."""
-    X = contributed(site, ask)
-    k = local_count(site, X)
+def of_kfed(site: Site, ask: AskKFed) -> LocalCentersSent:
+    """Cluster the rows as k-FED does, and send the centres."""
+    X, k = rows_and_k(site, ask)
     found = kfed.client_step(X, k, site.rng("kfed"), start=site.config.kfed.start)
+    return LocalCentersSent(k, released(X, found, site.min_count))
+
+
+def of_spahm(site: Site, ask: AskSpahm) -> LocalCentersSent:
+    """Cluster the rows by k-means, and send the centres."""
+    X, k = rows_and_k(site, ask)
+    found = spahm.client_step(X, k, site.rng("spahm"))
     return LocalCentersSent(k, released(X, found, site.min_count))
 
 
@@ -31,3 +37,9 @@ def released(X: FloatArray, found: LocalCenters, min_count: int) -> FloatArray:
     while (small := disclosure.smallest_below(found.counts, min_count)) is not None:
         found = kfed.local_centers(lloyd(X, np.delete(found.centers, small, axis=0)))
     return found.centers
+
+
+def rows_and_k(site: Site, ask: AgreedScaling) -> tuple[FloatArray, int]:
+    """Return the scaled rows (n, q), and how many clusters to seek among them."""
+    X, given = contributed(site, ask), site.config.local.k
+    return X, count(site, X, site.config.estimator).k if given is None else given
