@@ -296,7 +296,7 @@ class SpahmConfig:
 
     sweeps: int = key("spahm-sweeps", 10, "most sweeps of the matching over all sites", low=1, high=10_000)
     spread: float = key(
-        "spahm-spread", 1.0, "first variance of global centres; learned from the second sweep on", low=1e-9
+        "spahm-spread", 1.0, "first variance of global centres; learned after the first matching", low=1e-9
     )
     noise: float = key("spahm-noise", 1.0, "first variance of local centres about global ones", low=1e-9)
     concentration: float = key(

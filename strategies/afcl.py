@@ -40,6 +40,10 @@ class AFCL(GlobalRounds[AFCLState | None]):
         ask = AskAFCLRound(**scaling, seeds=kernel.seeds, weights=kernel.weights)
         return ask, AFCLRecords, {"m": len(kernel.seeds)}
 
+    def phase(self, run: GlobalRun[AFCLState | None]) -> str:
+        """Say what is asked: seeds, then rounds."""
+        return "seeds" if run.kernel is None else f"round {run.kernel.round + 1}"
+
     def asked(self, run: GlobalRun[AFCLState | None]) -> Iterable[str]:
         """Ask all sites for seeds, and in a round all, or those that take part in it by their own chance."""
         names, seed = list(run.agreement.roster.moments), self.config.seed

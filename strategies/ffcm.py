@@ -73,14 +73,21 @@ class FFCM(GlobalRounds[FFCMState]):
         return Found(kernel.centers)
 
     def warnings_of(self, kernel: FFCMState, found: FloatArray) -> tuple[str, ...]:
-        """Say if fuzzy c-means has drawn centres to one place, as it does where there are many columns."""
+        """Say if centres were drawn to one place, as where columns are many, or never moved."""
+        told = []
         distinct = len(np.unique(found.round(SAME_DIGITS), axis=0))
-        if distinct == len(found):
-            return ()
-        return (
-            f"only {distinct} of {len(found)} centres are in different places; memberships are too even for "
-            f"{found.shape[1]} columns: lower ffcm-fuzzifier={self.config.ffcm.fuzzifier:g}, or pca",
-        )
+        if distinct < len(found):
+            told.append(
+                f"only {distinct} of {len(found)} centres are in different places; memberships are too even "
+                f"for {found.shape[1]} columns: lower ffcm-fuzzifier={self.config.ffcm.fuzzifier:g}, or pca"
+            )
+        supports = np.sum([part.supports for part in kernel.uploads.values()], axis=0)
+        if idle := int(np.count_nonzero(supports == 0)):
+            told.append(
+                f"{idle} centres that no site has min-count={self.config.min_count} rows of are where chance "
+                "has put them; lower k"
+            )
+        return tuple(told)
 
 
 class FFCMAvg2(FFCM):

@@ -70,8 +70,6 @@ class GlobalRounds(SiteStrategy[GlobalRun[K]]):
     silent in a round is not waited for; what then stands for it is the method's affair.
     """
 
-    phase = "round"
-
     @abstractmethod
     def first(self, agreement: Agreement) -> K:
         """Return the state of the arithmetic before the first round."""
@@ -91,6 +89,10 @@ class GlobalRounds(SiteStrategy[GlobalRun[K]]):
     @abstractmethod
     def found(self, kernel: K) -> Found:
         """Return what the rounds have found; DataError ends the run."""
+
+    def phase(self, run: GlobalRun[K]) -> str:
+        """Return the word for the next exchange."""
+        return f"round {run.rounds + 1}"
 
     def asked(self, run: GlobalRun[K]) -> Iterable[str]:
         """Return the sites that are asked in a round, by default all that have enough rows."""
@@ -119,7 +121,7 @@ class GlobalRounds(SiteStrategy[GlobalRun[K]]):
             ask, answer, known = self.question(state)
             asks = dict.fromkeys(self.asked(state), ask)
             sizes = {name: {"q": state.agreement.scaling.n_features_out, **known} for name in asks}
-            return Exchange(self._phase(state), asks, {type(ask): answer}, sizes=sizes)
+            return Exchange(self.phase(state), asks, {type(ask): answer}, sizes=sizes)
         if state.labelled is None:
             models = {
                 name: SiteModel(state.clusters, state.own.get(name))
@@ -141,7 +143,7 @@ class GlobalRounds(SiteStrategy[GlobalRun[K]]):
                 return state
             found = self.found(kernel)
         except DataError as error:
-            raise RunError(f"phase {self._phase(state)!r}: {error}") from error
+            raise RunError(f"phase {self.phase(state)!r}: {error}") from error
         return replace(state, clusters=by_nearest(found.centers), own=found.own)
 
     def figures(self, state: GlobalRun[K]) -> dict[str, float]:
@@ -162,15 +164,12 @@ class GlobalRounds(SiteStrategy[GlobalRun[K]]):
             sites=tuple(self._site(state, name) for name in agreement.roster.members),
             scores=global_scores(state.labelled, clusters),
             details={
-                "rounds": state.rounds,
+                "rounds": getattr(state.kernel, "round", state.rounds),
                 "stopped_by": self.stopped_by(state.kernel),
                 **self.figures_of(state.kernel),
             },
             warnings=self._warnings(state, clusters.means),
         )
-
-    def _phase(self, state: GlobalRun[K]) -> str:
-        return self.phase if self.phase != "round" else f"round {state.rounds + 1}"
 
     def _site(self, state: GlobalRun[K], name: str) -> SiteResult:
         details = dict(state.sites.get(name, {}))
@@ -183,7 +182,7 @@ class GlobalRounds(SiteStrategy[GlobalRun[K]]):
     def _warnings(self, state: GlobalRun[K], centers: FloatArray) -> tuple[str, ...]:
         told = [*state.agreement.report.warnings, *self.warnings_of(state.kernel, centers)]
         if self.stopped_by(state.kernel) == "max_rounds":
-            told.append(f"the rounds stopped at the most that are allowed, {state.rounds}, not by themselves")
+            told.append("the rounds stopped at the most that are allowed, not by themselves")
         silent = sorted(set(state.agreement.roster.moments) - set(state.sites))
         if silent:
             told.append(f"sites {', '.join(silent)} were never heard; the clusters are those of the others")

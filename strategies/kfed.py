@@ -17,12 +17,15 @@ from strategies.global_rounds import Found, GlobalRounds, GlobalRun
 class OneUpload(GlobalRounds[Mapping[str, FloatArray]]):
     """What methods share to which a site sends its local centres, once."""
 
-    phase = "centres"
     ask_type: type = AskKFed
 
     def first(self, agreement: Agreement) -> Mapping[str, FloatArray]:
         """Start without centres."""
         return {}
+
+    def phase(self, run: GlobalRun[Mapping[str, FloatArray]]) -> str:
+        """Say what is asked."""
+        return "centres"
 
     def question(self, run: GlobalRun[Mapping[str, FloatArray]]) -> tuple[Any, type, dict[str, int]]:
         """Ask for the centres."""

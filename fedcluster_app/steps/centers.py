@@ -32,11 +32,13 @@ def of_spahm(site: Site, ask: AskSpahm) -> LocalCentersSent:
 def released(X: FloatArray, found: LocalCenters, min_count: int) -> FloatArray:
     """Return the centres after clusters that are too small were dissolved, the smallest first.
 
-    At a site with few rows these centres are the rows themselves: then larger clusters are made of them.
+    At a site with few rows these centres are the rows themselves: then larger clusters are made of them. What
+    is returned are the means of the rows that were counted, also where k-means stopped a hair before its end.
     """
     while (small := disclosure.smallest_below(found.counts, min_count)) is not None:
         found = kfed.local_centers(lloyd(X, np.delete(found.centers, small, axis=0)))
-    return found.centers
+    means: FloatArray = np.eye(len(found.counts))[found.labels].T @ X / found.counts[:, None]
+    return means
 
 
 def rows_and_k(site: Site, ask: AgreedScaling) -> tuple[FloatArray, int]:

@@ -25,7 +25,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ffcm-avg1": {"k": 3, "ffcm-fuzzifier": 1.5},
     "ffcm-avg2": {"k": 3, "ffcm-fuzzifier": 1.5},
     "spahm": {"local-k": 3},
-    "afcl": {"local-k": 6, "afcl-rate": 0.01},
+    "afcl": {"local-k": 6, "afcl-rate": 0.03},
 }
 UPLOADS = {
     "kfed": ("centers",),
