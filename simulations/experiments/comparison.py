@@ -6,7 +6,10 @@ score is a line of a file; a command that is given the file again makes only the
 
     python -m simulations.experiments.comparison --data DIR --sets digits,waveform --json scores.jsonl
     python -m simulations.experiments.comparison --methods microcluster --settings refine-rounds=10
+    python -m simulations.experiments.comparison --methods kfed,fedkmeans,spahm --regime dirichlet-0.5
     python -m simulations.experiments.comparison --read scores.jsonl more.jsonl
+
+FedGEM's rivals are told the true number of classes where they need one, and sites let AFCL have their rows.
 """
 
 from __future__ import annotations
@@ -23,8 +26,9 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from fedcluster_app.config import parse_run_config
+from fedcluster_app.config import Scalar, parse_run_config
 from fedcluster_app.data.scaling import Scaling, agree_scaling, table_moments
+from fedcluster_app.methods import METHODS
 from fedcluster_app.metrics.agreement import adjusted_rand_index, contingency_table, normalized_mutual_info
 from fedcluster_app.mixtures.densities import log_densities
 from fedcluster_app.mixtures.types import FloatArray, IntArray
@@ -51,6 +55,12 @@ OURS = "microcluster"
 FEDERATED = ("fedgem+asm", "fedgem+consensus", OURS)
 # Given all rows in one place and the true number of classes.
 CENTRAL = ("kmeans", "gmm", "dpgmm")
+RIVALS = tuple(
+    method.name
+    for method in METHODS.values()
+    if method.family == "global" and method.name not in ("fedgem", OURS)
+)
+KNOWN = (*FEDERATED, *RIVALS, *CENTRAL)
 
 
 def label(trial: Trial) -> str:
@@ -62,17 +72,18 @@ def run_trial(trial: Trial) -> Score:
     """Deal the set, run the method on the train rows, and score the held-out ones."""
     dealt = trial.dealt()
     truth = dealt.y[np.concatenate(list(dealt.test.values()))]
-    start, own, sent = time.process_time(), None, 0.0
+    start, own, sent, rounds = time.process_time(), None, 0.0, 0
     if trial.method in CENTRAL:
         with threadpool_limits(1):
             found = _central(trial, dealt)
         told = trial.method != "dpgmm"
         seconds, k_hat = time.process_time() - start, len(np.unique(dealt.y if told else found))
     else:
-        run = run_on_train(trial, dealt)
+        run = run_on_train(replace(trial, settings={**_told(trial, dealt), **trial.settings}), dealt)
         seconds, k_hat = time.process_time() - start, int(run.outcome.k_hat or 0)
-        found, own = _fedgem_labels(dealt, run) if trial.method != OURS else (_micro_labels(dealt, run), None)
+        found, own = _labels(trial, dealt, run)
         sent = float(np.mean([site.bytes_up for site in run.outcome.sites]))
+        rounds = len(run.trace) - 2
     table, own_table = contingency_table(truth, found), None if own is None else contingency_table(truth, own)
     return Score(
         name=trial.name,
@@ -87,7 +98,27 @@ def run_trial(trial: Trial) -> Score:
         k_true=len(np.unique(dealt.y)),
         seconds=seconds,
         bytes_up=sent,
+        rounds=rounds,
     )
+
+
+def _told(trial: Trial, dealt: Dealt) -> dict[str, Scalar]:
+    """Return what a method has to be told, and what sites have to allow."""
+    if trial.method not in RIVALS:
+        return {}
+    told: dict[str, Scalar] = dict.fromkeys(METHODS[trial.method].required, len(np.unique(dealt.y)))
+    return told | {"allow-unsafe": trial.method == "afcl"}
+
+
+def _labels(trial: Trial, dealt: Dealt, run: LocalRun) -> tuple[IntArray, IntArray | None]:
+    """Return labels of the held-out rows by all clusters, and by those of their own site where it has some."""
+    if trial.method == OURS:
+        return _micro_labels(dealt, run), None
+    if trial.method not in RIVALS:
+        return _fedgem_labels(dealt, run)
+    model = run.outcome.model
+    assert isinstance(model, Model)
+    return np.concatenate([model.predict(dealt.X[rows]) for rows in dealt.test.values()]), None
 
 
 def _central(trial: Trial, dealt: Dealt) -> IntArray:
@@ -169,22 +200,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", default=os.environ.get("FEDCLUSTER_DATA", ""), help="folder of the files")
     parser.add_argument("--sets", default="digits", help=f"of {','.join(SETS)}")
-    parser.add_argument("--methods", default=",".join((*FEDERATED, *CENTRAL)), help="by default all")
-    parser.add_argument("--regime", default="a", help="a, b, or both with a comma; for sets that are dealt")
+    parser.add_argument("--methods", default=",".join((*FEDERATED, *CENTRAL)), help=f"of {','.join(KNOWN)}")
+    parser.add_argument("--regime", default="a", help="a, b, dirichlet-0.5 (or another number), with commas")
     parser.add_argument("--seeds", type=int, default=5, help="how many: 0, 1, ...")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--settings", default="", help=f"key=value,... of the run config, for {OURS}")
+    parser.add_argument("--settings", default="", help=f"key=value,... of the run config, {OURS} and rivals")
     parser.add_argument("--json", type=Path, help="file with a line for every score, made or continued")
     parser.add_argument("--read", type=Path, nargs="*", help="such files, instead of running")
     args = parser.parse_args(arguments)
     scores = list({score.key: score for file in args.read or () for score in read(file, Score)}.values())
     if args.read is None:
         names, methods = sets_at_hand(parser, args.sets, args.data), args.methods.split(",")
-        if unknown := [method for method in methods if method not in (*FEDERATED, *CENTRAL)]:
-            parser.error(f"no method {', '.join(unknown)}; choose from {', '.join((*FEDERATED, *CENTRAL))}")
+        if unknown := [method for method in methods if method not in KNOWN]:
+            parser.error(f"no method {', '.join(unknown)}; choose from {', '.join(KNOWN)}")
         settings = parse_settings(args.settings)
         trials = [
-            Trial(name, args.data, regime, method, seed, settings if method == OURS else {})
+            Trial(name, args.data, regime, method, seed, settings if method in (OURS, *RIVALS) else {})
             for name in names
             for regime in (args.regime.split(",") if SETS[name].k_max else ["natural"])
             for method in methods

@@ -33,6 +33,8 @@ class Score:
         Processor time of all sites and the coordinator.
     bytes_up : float
         Mean over sites of what they sent.
+    rounds : int
+        Exchanges besides the greeting and the labels; 0 where all rows are in one place.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Score:
     k_true: int
     seconds: float
     bytes_up: float
+    rounds: int = 0
 
     @property
     def key(self) -> tuple[str, str, str, int]:
@@ -90,6 +93,7 @@ def _cells(scores: Sequence[Score]) -> dict[str, str]:
         "own NMI": mean("own_nmi", "{:.3f}"),
         "K̂": mean("k_hat", "{:.1f}"),
         "|K̂ - K*|": mean("count_error", "{:.1f}"),
+        "rounds": mean("rounds", "{:.0f}"),
         "s": mean("seconds", "{:.2f}"),
         "kB up": f"{np.mean([score.bytes_up for score in scores]) / 1e3:.1f}",
     }

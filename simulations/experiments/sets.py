@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedcluster_app.mixtures.types import FloatArray, IntArray
-from simulations.partitions import by_site, regime_a, regime_b, stratified_split
+from simulations.partitions import by_site, dirichlet, regime_a, regime_b, stratified_split
 from simulations.sources import load_source, numbered_names
 
 
@@ -52,6 +52,7 @@ class LabelledSet:
 
 SETS = {
     "digits": LabelledSet("", 5, 2, 8, pca=10),
+    "digits-10": LabelledSet("", 10, 2, 8, pca=10),
     "waveform": LabelledSet("waveform.npz", 5, 2, 3),
     "abalone": LabelledSet("abalone.npz", 5, 2, 8),
     "frogA": LabelledSet("frogs_anuran.npz", 5, 2, 10, labels="species", first_column=1),
@@ -61,6 +62,7 @@ SETS = {
     "tep": LabelledSet("tep_faults.npz", 5, 2, 5, keep={"is_test": [0], "y": [1, 2, 4, 6, 7]}),
     "penguins": LabelledSet("penguins_3islands.npz", 3),
     "mnist": LabelledSet("mnist_test_features.npz", 25, 2, 8, features="hog_pca"),
+    "mnist-20": LabelledSet("mnist_test_features.npz", 20, 2, 8, features="hog_pca"),
     "fmnist": LabelledSet("fashion_mnist_test_features.npz", 25, 2, 8, features="hog_pca"),
     "mnist-vae": LabelledSet("mnist_vae10.npz", 100, 2, 8, scaling="none"),
     "fmnist-vae": LabelledSet("fashion_mnist_vae64.npz", 100, 2, 8, scaling="none"),
@@ -94,7 +96,7 @@ class Dealt:
 
 
 def deal(source: LabelledSet, folder: str, regime: str, rng: np.random.Generator) -> Dealt:
-    """Deal a set by regime "a" or "b"; natural sites each hold out a fifth of every class of theirs.
+    """Deal a set by regime; where it deals all rows, sites each hold out a fifth of every class of theirs.
 
     Parameters
     ----------
@@ -103,17 +105,20 @@ def deal(source: LabelledSet, folder: str, regime: str, rng: np.random.Generator
     folder
         Where its file is.
     regime
-        See `simulations.partitions`.
+        "a" or "b" of `simulations.partitions`, or "dirichlet-" and a concentration; sets with sites of their
+        own pass it over.
     rng
         Source of randomness.
     """
     X, y, sites = _read(source, folder)
-    if sites is None:
+    kind, _, concentration = regime.partition("-")
+    if sites is None and kind != "dirichlet":
         dealer = {"a": regime_a, "b": regime_b}[regime]
         parts = dealer(y, source.sites, rng, k_min=source.k_min, k_max=source.k_max)
         train, test = parts.train, parts.test
     else:
-        splits = [(rows, *stratified_split(y[rows], rng)) for rows in by_site(sites)]
+        dealt = dirichlet(y, source.sites, float(concentration), rng) if sites is None else by_site(sites)
+        splits = [(rows, *stratified_split(y[rows], rng)) for rows in dealt]
         train, test = [rows[kept] for rows, kept, _ in splits], [rows[held] for rows, _, held in splits]
     names = numbered_names(source.sites)
     return Dealt(X, y, dict(zip(names, train, strict=True)), dict(zip(names, test, strict=True)))

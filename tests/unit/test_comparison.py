@@ -115,3 +115,21 @@ def test_rows_that_lack_a_value_take_no_part(tmp_path):
     assert dealt.X.shape == (9, 3)
     assert 12 not in dealt.X[:, 0]
     assert [len(dealt.train[name]) + len(dealt.test[name]) for name in dealt.train] == [4, 5]
+
+
+@pytest.mark.parametrize("method", ["kfed", "fedkmeans", "spahm"])
+def test_rivals_are_scored_on_held_out_rows_of_any_regime(method):
+    one = run_trial(
+        Trial("digits", "", "dirichlet-0.5", method, 0, {"local-k": 6} if method != "fedkmeans" else {})
+    )
+    assert 0.2 < one.ari < 1
+    assert one.rounds >= 1
+    assert one.bytes_up > 0
+    assert one.k_hat == 10 or method == "spahm"
+
+
+def test_a_dirichlet_regime_deals_every_row_once():
+    dealt = Trial("digits", "", "dirichlet-0.5", "kfed", 0, {}).dealt()
+    rows = np.concatenate([*dealt.train.values(), *dealt.test.values()])
+    assert sorted(rows) == list(range(len(dealt.y)))
+    assert sum(map(len, dealt.test.values())) == pytest.approx(len(rows) / 5, rel=0.1)
