@@ -111,7 +111,7 @@ def _told(trial: Trial, dealt: Dealt) -> dict[str, Scalar]:
 
 
 def _labels(trial: Trial, dealt: Dealt, run: LocalRun) -> tuple[IntArray, IntArray | None]:
-    """Return labels of the held-out rows by all clusters, and by those of their own site where it has some."""
+    """Return labels of the held-out rows by all clusters, and by their own site's where it has some."""
     if trial.method == OURS:
         return _micro_labels(dealt, run), None
     if trial.method not in RIVALS:

@@ -119,9 +119,8 @@ def test_rows_that_lack_a_value_take_no_part(tmp_path):
 
 @pytest.mark.parametrize("method", ["kfed", "fedkmeans", "spahm"])
 def test_rivals_are_scored_on_held_out_rows_of_any_regime(method):
-    one = run_trial(
-        Trial("digits", "", "dirichlet-0.5", method, 0, {"local-k": 6} if method != "fedkmeans" else {})
-    )
+    settings = {} if method == "fedkmeans" else {"local-k": 6}
+    one = run_trial(Trial("digits", "", "dirichlet-0.5", method, 0, settings))
     assert 0.2 < one.ari < 1
     assert one.rounds >= 1
     assert one.bytes_up > 0
