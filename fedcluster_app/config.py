@@ -18,19 +18,21 @@ from typing import Any, Literal
 from fedcluster_app.errors import ConfigError
 from fedcluster_app.keys import build, key, keys_of, refuse_unknown
 from fedcluster_app.options import (
-    AFCLConfig,
     AsmConfig,
     ClustersConfig,
     DataSpec,
     FedGEMConfig,
-    FedKMeansConfig,
-    FFCMConfig,
     GraphConfig,
     GTVConfig,
-    KFedConfig,
     LocalConfig,
     MicroConfig,
     MixtureConfig,
+)
+from fedcluster_app.rival_options import (
+    AFCLConfig,
+    FedKMeansConfig,
+    FFCMConfig,
+    KFedConfig,
     SpahmConfig,
 )
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.preprocessing import MinMaxScaler
 
 from fedcluster_app.data.scaling import (
     Scaling,
@@ -178,9 +179,24 @@ def test_a_column_that_makes_up_the_axes_is_named() -> None:
     assert any("'c1' holds 100%" in note for note in agreed(X, pca=2)[1].warnings)
 
 
+def test_minmax_is_scikit_learns_between_the_extremes_and_names_what_lies_outside() -> None:
+    X = np.random.default_rng(2).normal(size=(50, 3)) * [1.0, 100.0, 0.01] + [0.0, 5.0, -3.0]
+    bounds = np.stack([X.min(axis=0), X.max(axis=0)], axis=1)
+    scaling, report = agreed(X, method="minmax", bounds=bounds)
+    np.testing.assert_allclose(scaling.apply(X), MinMaxScaler().fit_transform(X), atol=1e-12)
+    assert report.warnings == ()
+    above = bounds + np.array([[0.0], [1e4], [0.0]])
+    said = agreed(X, method="minmax", bounds=above)[1].warnings
+    assert said == ("the mean lies outside the bounds of 'c1'",)
+
+
 def test_wrong_settings() -> None:
-    with pytest.raises(ConfigError, match="scaling is 'minmax'"):
+    with pytest.raises(ConfigError, match="scaling is 'robust'"):
+        agreed(np.eye(2), method="robust")
+    with pytest.raises(ConfigError, match="'minmax': expected bounds of every column"):
         agreed(np.eye(2), method="minmax")
+    with pytest.raises(ConfigError, match="and no principal axes"):
+        agreed(np.eye(3), method="minmax", bounds=np.array([[0.0, 1.0]] * 3), pca=2)
     with pytest.raises(ValueError, match="full second moments"):
         agree_scaling(table_moments(np.eye(3), full=False), "abc", pca=1)
     with pytest.raises(ValueError, match="full second moments"):

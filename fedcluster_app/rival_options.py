@@ -1,0 +1,119 @@
+"""The settings of FedGEM's rivals in groups, one for each; see :mod:`fedcluster_app.options`.
+
+The defaults are what the authors published; what a later comparison changed is named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedcluster_app.keys import key
+
+
+@dataclass(frozen=True)
+class KFedConfig:
+    """k-FED, one upload of local centres."""
+
+    start: Literal["projected", "kmeans++"] = key(
+        "kfed-start",
+        "projected",
+        "start of k-means at a site: published, or seeds alone (FedGEM's comparison)",
+    )
+    farthest: Literal["nearest", "mean"] = key(
+        "kfed-farthest",
+        "nearest",
+        "centres start farthest from their nearest one, or by mean distance (FedGEM's comparison)",
+    )
+    steps: int = key(
+        "kfed-steps",
+        300,
+        "k-means steps over all centres (the paper: 1)",
+        low=1,
+        high=10_000,
+    )
+
+
+@dataclass(frozen=True)
+class FedKMeansConfig:
+    """Federated k-means of Garst and Reinders."""
+
+    start: Literal["kmeans", "kmeans++"] = key(
+        "fedkmeans-start",
+        "kmeans",
+        "first means of a site: k-means, or seeds, which are rows (FedGEM's comparison); needs allow-unsafe",
+    )
+    rounds: int = key("fedkmeans-rounds", 100, "most rounds of fedkmeans", low=1, high=10_000)
+    local_steps: int = key(
+        "fedkmeans-local-steps", 1, "steps of a site's k-means in a round", low=1, high=1000
+    )
+    least_rows: int = key(
+        "fedkmeans-least-rows",
+        2,
+        "p: rows of the smallest cluster sent; min-count binds too",
+        low=1,
+    )
+    tolerance: float = key(
+        "fedkmeans-tolerance", 1e-4, "stop when no centre moved further (scaled units)", low=0.0
+    )
+
+
+@dataclass(frozen=True)
+class SpahmConfig:
+    """SPAHM, local centres matched by a Beta-Bernoulli process."""
+
+    sweeps: int = key("spahm-sweeps", 10, "most sweeps of the matching over all sites", low=1, high=10_000)
+    spread: float = key(
+        "spahm-spread", 1.0, "first variance of global centres; learned after the first matching", low=1e-9
+    )
+    noise: float = key("spahm-noise", 1.0, "first variance of local centres about global ones", low=1e-9)
+    concentration: float = key(
+        "spahm-concentration", 1.0, "the larger, the more global clusters are expected", low=1e-9
+    )
+
+
+@dataclass(frozen=True)
+class FFCMConfig:
+    """Federated fuzzy c-means of Stallmann and Wilbik."""
+
+    fuzzifier: float = key("ffcm-fuzzifier", 2.0, "m of fuzzy c-means, above 1; near 1 is k-means", low=1.001)
+    update: Literal["u", "u^m"] = key(
+        "ffcm-update",
+        "u",
+        "weights of rows in a centre: memberships, as released, or the textbook's",
+    )
+    membership: Literal["published", "squared"] = key(
+        "ffcm-membership", "published", "distances, or squared ones (FedGEM's comparison), in memberships"
+    )
+    rounds: int = key("ffcm-rounds", 1000, "most rounds of fuzzy c-means", low=1, high=10_000)
+    local_steps: int = key(
+        "ffcm-local-steps",
+        1000,
+        "most steps of a site in a round (FedGEM's comparison: 1)",
+        low=1,
+        high=10_000,
+    )
+    tolerance: float = key(
+        "ffcm-tolerance", 1e-4, "stop when all centres together moved less (scaled units)", low=0.0
+    )
+
+
+@dataclass(frozen=True)
+class AFCLConfig:
+    """AFCL, federated competitive learning."""
+
+    rounds: int = key("afcl-rounds", 100, "most rounds of competitive learning", low=1, high=10_000)
+    rate: float = key(
+        "afcl-rate", 1e-3, "mean step of a seed towards a row; few rows need longer ones", low=1e-9, high=1.0
+    )
+    rebuild: Literal["released", "exact"] = key(
+        "afcl-rebuild", "released", "rows as the released code rebuilds them (too far out), or where they are"
+    )
+    weights: Literal["learned", "equal"] = key(
+        "afcl-weights", "learned", "weights of the features: learned, or equal (FedGEM's comparison)"
+    )
+    participation: Literal["all", "random"] = key(
+        "afcl-participation",
+        "all",
+        "who is asked in a round: all sites, or each with a chance of its own (the paper's experiments)",
+    )
