@@ -25,6 +25,7 @@ from fedcluster_app.options import (
     GTVConfig,
     MicroConfig,
     MixtureConfig,
+    PoolConfig,
 )
 
 Scalar = bool | int | float | str
@@ -64,6 +65,7 @@ class RunConfig:
     graph: GraphConfig = field(default_factory=GraphConfig)
     mixture: MixtureConfig = field(default_factory=MixtureConfig)
     gtv: GTVConfig = field(default_factory=GTVConfig)
+    pool: PoolConfig = field(default_factory=PoolConfig)
 
     @property
     def axes_share(self) -> float:

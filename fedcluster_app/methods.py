@@ -74,5 +74,16 @@ METHODS = {
             inits=("kmeans", "asm"),
             settings=("graph", "mixture", "gtv"),
         ),
+        Method(
+            name="gtvpool",
+            family="personal",
+            needs="a graph (drawn if none is given); no count",
+            sends="count, mean and covariance of every component in the site's own rows",
+            rounds="until no mixture moves, at most pool-rounds",
+            source="ours; evidence as in Murphy, Machine Learning (2012), 4.6.3",
+            strategy="strategies.gtvpool.GTVPool",
+            inits=("kmeans",),
+            settings=("graph", "mixture", "pool"),
+        ),
     )
 }

@@ -33,6 +33,21 @@ class Totals:
             return "their variance is not that of the site's rows"
         return None
 
+    def problem_of_part(self, told: Totals) -> str | None:
+        """Say why these rows cannot be some of them, or None."""
+        left = self.rows - told.rows
+        if abs(left) <= min(TOLERANCE * self.rows, 0.5):
+            return self.problem(told)
+        if left < 0:
+            return f"they hold {told.rows:g} rows, the site said {self.rows:g}"
+        shift = told.mean - self.mean
+        scatter = self.rows * self.variance - told.rows * (told.variance + np.square(shift))
+        spread = np.sqrt(self.variance) + np.abs(self.mean) + TOLERANCE
+        least = np.square(told.rows * shift) / left - TOLERANCE * self.rows * np.square(spread)
+        if (scatter < least).any():
+            return "they lie farther from the mean of the site's rows than its variance allows"
+        return None
+
 
 def greeted(moments: Statistics, scaling: Scaling) -> Totals:
     """Return the totals that follow from a site's moments, in the agreed scaling."""

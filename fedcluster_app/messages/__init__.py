@@ -27,6 +27,14 @@ from fedcluster_app.messages.fedgem import (
     FedGEMStart,
 )
 from fedcluster_app.messages.gtvmin import AskGTVRound, AskGTVStart, GTVMemory, GTVMixture
+from fedcluster_app.messages.gtvpool import (
+    AskPoolEnd,
+    AskPoolRound,
+    AskPoolStart,
+    PoolEnd,
+    PoolMemory,
+    PoolSummary,
+)
 from fedcluster_app.messages.microcluster import (
     AskMicroClusters,
     AskMicroRound,
@@ -46,6 +54,9 @@ __all__ = [
     "AskLabels",
     "AskMicroClusters",
     "AskMicroRound",
+    "AskPoolEnd",
+    "AskPoolRound",
+    "AskPoolStart",
     "FedGEMBalls",
     "FedGEMEnd",
     "FedGEMMemory",
@@ -57,6 +68,9 @@ __all__ = [
     "MicroClustersSent",
     "MicroMemory",
     "MicroSums",
+    "PoolEnd",
+    "PoolMemory",
+    "PoolSummary",
     "Refusal",
     "SiteFolder",
 ]

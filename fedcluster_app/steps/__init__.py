@@ -7,7 +7,7 @@ from typing import Any
 
 from fedcluster_app import messages
 from fedcluster_app.site import Site
-from fedcluster_app.steps import fedgem, gtvmin, hello, labels, microcluster
+from fedcluster_app.steps import fedgem, gtvmin, gtvpool, hello, labels, microcluster
 
 Step = Callable[[Site, Any], Any]
 
@@ -20,5 +20,8 @@ STEPS: dict[type, Step] = {
     messages.AskMicroRound: microcluster.refine,
     messages.AskGTVStart: gtvmin.start,
     messages.AskGTVRound: gtvmin.advance,
+    messages.AskPoolStart: gtvpool.start,
+    messages.AskPoolRound: gtvpool.advance,
+    messages.AskPoolEnd: gtvpool.end,
     messages.AskLabels: labels.answer,
 }
