@@ -27,6 +27,7 @@ from fedcluster_app.options import (
     LocalConfig,
     MicroConfig,
     MixtureConfig,
+    PoolConfig,
 )
 from fedcluster_app.rival_options import (
     AFCLConfig,
@@ -86,6 +87,7 @@ class RunConfig:
     graph: GraphConfig = field(default_factory=GraphConfig)
     mixture: MixtureConfig = field(default_factory=MixtureConfig)
     gtv: GTVConfig = field(default_factory=GTVConfig)
+    pool: PoolConfig = field(default_factory=PoolConfig)
     clusters: ClustersConfig = field(default_factory=ClustersConfig)
     local: LocalConfig = field(default_factory=LocalConfig)
     kfed: KFedConfig = field(default_factory=KFedConfig)

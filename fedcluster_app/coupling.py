@@ -1,16 +1,18 @@
-"""What coordinator and sites both derive from the settings of GTVMin."""
+"""What coordinator and sites both derive from the settings of GTVMin and of pooling."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from fedcluster_app.gtvmin.mmd import BANDWIDTHS
+from fedcluster_app.gtvmin.pool_settings import FAST, FULL, PoolSettings
 from fedcluster_app.gtvmin.projection import Bounds
 from fedcluster_app.gtvmin.settings import Settings
 from fedcluster_app.gtvmin.surrogate import Draws
-from fedcluster_app.options import GTVConfig
+from fedcluster_app.options import GTVConfig, PoolConfig
 from fedcluster_app.streams import stream
 
 # The paper's 50 and 100 never act on its data, but would on columns that nobody scaled.
@@ -39,6 +41,18 @@ def settings_of(gtv: GTVConfig, alpha: float, n_features: int) -> Settings:
         samples=gtv.samples,
         bandwidths=bandwidths_of(n_features),
         bounds=bounds_of(gtv),
+    )
+
+
+def pooling_of(pool: PoolConfig, min_count: int) -> PoolSettings:
+    """Return the settings of pooling at a site that releases nothing of fewer rows than ``min_count``."""
+    mode = {"lean": PoolSettings(), "fast": FAST, "full": FULL}[pool.mode]
+    return replace(
+        mode,
+        min_count=float(min_count),
+        max_rounds=mode.max_rounds if pool.rounds is None else pool.rounds,
+        tolerance=pool.tolerance,
+        uniform=pool.uniform == "on",
     )
 
 

@@ -89,6 +89,16 @@ METHODS = {
             settings=("graph", "mixture", "gtv"),
         ),
         Method(
+            name="gtvpool",
+            family="personal",
+            needs="a graph (drawn if none is given); no count",
+            sends="count, mean and covariance of every component in the site's own rows",
+            rounds="until no mixture moves, at most pool-rounds",
+            source="ours; evidence as in Murphy, Machine Learning (2012), 4.6.3",
+            strategy="strategies.gtvpool.GTVPool",
+            settings=("graph", "mixture", "pool"),
+        ),
+        Method(
             name="kfed",
             family="global",
             needs="k; local k is counted if not given",

@@ -156,7 +156,8 @@ class MixtureConfig:
     components: int | None = key(
         "components",
         None,
-        "components of a site's mixture: auto (each site counts its own) or a number",
+        "components of a site's mixture: auto (gtvmin: counted by `estimator`; gtvpool: by evidence, with "
+        "what neighbours sent) or a number",
         low=1,
         high=1000,
         word="auto",
@@ -212,6 +213,32 @@ class GTVConfig:
     weight_floor: float = key("gtv-weight-floor", 0.02, "least weight of a component", low=1e-9, high=0.5)
     variance_floor: float = key(
         "gtv-variance-floor", 0.05, "least variance along any axis (scaled units)", low=1e-9
+    )
+
+
+@dataclass(frozen=True)
+class PoolConfig:
+    """GTV-Pool, personal mixtures that take in what neighbours have alike."""
+
+    mode: Literal["lean", "fast", "full"] = key(
+        "pool-mode", "lean", "how many rounds, and other starts in the first of them: 8, 4 or up to 20 rounds"
+    )
+    rounds: int | None = key(
+        "pool-rounds",
+        None,
+        "most rounds: auto (as the mode has it) or a number",
+        low=1,
+        high=10_000,
+        word="auto",
+    )
+    tolerance: float = key(
+        "pool-tolerance",
+        0.01,
+        "stop when no mixture moved further, two rounds long (in its own spreads)",
+        low=0.0,
+    )
+    uniform: Literal["off", "on"] = key(
+        "pool-uniform", "off", "whether some rows of a site may be junk, which belongs to no component"
     )
 
 

@@ -22,7 +22,7 @@ from fedcluster_app.results.outcome import Outcome
 from strategies.base import Agreement, SiteStrategy
 from strategies.exchange import Answers, Exchange
 from strategies.graphs import lay_graph, part_of, read_file
-from strategies.gtvmin_results import conclude, site_models
+from strategies.gtvmin_results import conclude, models_of
 from strategies.gtvmin_rounds import GTVRun, Stage, report_of, rescaled, unit_of
 from strategies.labelling import ask_labels
 from strategies.mailbox import Mailbox
@@ -70,7 +70,7 @@ class GTVMin(SiteStrategy[GTVRun]):
         if state.identity is None:
             return self._ask_round(state)
         if state.labelled is None:
-            return ask_labels(state.agreement.scaling, site_models(state))
+            return ask_labels(state.agreement.scaling, models_of(state))
         return None
 
     def problem(self, state: GTVRun, name: str, answer: Any) -> str | None:
@@ -105,7 +105,7 @@ class GTVMin(SiteStrategy[GTVRun]):
         values = {name: value for name, value in answers.values.items() if name in state.starts}
         unit = 1.0
         if not state.starts and starts:
-            unit = unit_of(state, starts)
+            unit = unit_of(state.agreement, {name: start.mixture for name, start in starts.items()})
             state = replace(state, unit=unit)
         starts = {name: rescaled(value, unit, self._bounds) for name, value in starts.items()}
         if state.starts and not answers.values:
@@ -212,8 +212,7 @@ class GTVMin(SiteStrategy[GTVRun]):
             if name not in mailbox.posts:
                 asks[name] = AskGTVStart(**agreed)
                 continue
-            # Every question to a site that is gone costs a round's patience.
-            if mailbox.age(name) > most and mailbox.round % (most + 1):
+            if not mailbox.worth_asking(name, most):
                 continue
             assert state.graph is not None
             near = mailbox.for_site(name, state.graph, most)

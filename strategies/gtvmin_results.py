@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from fedcluster_app.config import RunConfig
 from fedcluster_app.coupling import settings_of
 from fedcluster_app.gtvmin import alpha_path
@@ -16,12 +14,11 @@ from fedcluster_app.gtvmin.objective import certificate
 from fedcluster_app.gtvmin.progress import Stop, status
 from fedcluster_app.gtvmin.settings import Settings
 from fedcluster_app.metrics.mixtures import effective_components
-from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.results.outcome import FINISHED, Outcome, SiteResult
-from fedcluster_app.results.personal import PersonalModels
 from fedcluster_app.streams import stream
 from strategies.gtvmin_rounds import GTVRun
 from strategies.labelling import SiteModel, personal_scores, personal_site_scores
+from strategies.personal import absence, model_file, site_models
 
 # Share of the potential by which the last rounds may still move without a word.
 NEARLY = 1e-3
@@ -29,31 +26,13 @@ NEARLY = 1e-3
 SHOWN = 8
 
 
-def site_models(state: GTVRun) -> dict[str, SiteModel]:
-    """Return what every site labels its rows by: its mixture, or if it has none its neighbours' together.
-
-    A site that has neither is left out: it is told nothing of anybody else.
-    """
-    identity, mixtures, laid = state.identity, state.agreed_mixtures, state.laid
-    assert identity is not None
-    assert laid is not None
-    models = {}
-    for name in state.agreement.roster.members:
-        if name in mixtures:
-            models[name] = SiteModel(mixtures[name], names=identity.labels[name])
-            continue
-        near = {other: w for other, w in laid.graph.neighbours(name).items() if other in mixtures}
-        if near:
-            total = sum(near.values())
-            parts = [(mixtures[other], w / total) for other, w in near.items()]
-            union = Mixture(
-                np.concatenate([part.weights * share for part, share in parts]),
-                np.concatenate([part.means for part, _ in parts]),
-                np.concatenate([part.covariances for part, _ in parts]),
-            )
-            names = np.concatenate([identity.labels[other] for other in near])
-            models[name] = SiteModel(union, names=names)
-    return models
+def models_of(state: GTVRun) -> dict[str, SiteModel]:
+    """Return what every site labels its rows by."""
+    assert state.identity is not None  # the exchanges before have filled them
+    assert state.laid is not None
+    return site_models(
+        state.agreement.roster.members, state.agreed_mixtures, state.identity.labels, state.laid.graph
+    )
 
 
 def conclude(state: GTVRun, config: RunConfig) -> Outcome:
@@ -62,15 +41,13 @@ def conclude(state: GTVRun, config: RunConfig) -> Outcome:
     assert identity is not None  # the exchanges before have filled them
     assert laid is not None
     assert state.labelled is not None
-    models = site_models(state)
+    models = models_of(state)
     point = state.stage.held_out
-    mixtures = {name: model.clusters for name, model in models.items()}
-    names = {name: model.names for name, model in models.items() if model.names is not None}
     scores = {"held_out_log_likelihood": state.log_density(point)} if point.rows else {}
     return Outcome(
         status=FINISHED,
         k_hat=identity.n_clusters,
-        model=PersonalModels(agreement.columns, agreement.scaling, mixtures, names),
+        model=model_file(agreement, models),
         sites=tuple(_site(state, models.get(name), name) for name in agreement.roster.members),
         scores=scores | personal_scores(state.labelled, models),
         details=_details(state, config),
@@ -198,12 +175,5 @@ def _warnings(state: GTVRun, config: RunConfig) -> list[str]:
         found.append(
             f"sites {', '.join(old)} were silent at the end; their mixtures are older than the others'"
         )
-    silent = sorted(set(state.agreement.roster.moments) - set(state.mixtures))
-    if silent:
-        found.append(f"sites {', '.join(silent)} never sent a mixture; they label by their neighbours'")
-    unlabelled = sorted(set(state.agreement.roster.members) - set(site_models(state)))
-    if unlabelled:
-        found.append(
-            f"sites {', '.join(unlabelled)} have neither a mixture nor a neighbour with one, and so no labels"
-        )
+    found += absence(state.agreement, state.mixtures, models_of(state))
     return found

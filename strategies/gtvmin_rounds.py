@@ -171,17 +171,17 @@ def in_units(mixture: Mixture, unit: float) -> Mixture:
     return Mixture(mixture.weights, mixture.means / unit, mixture.covariances / unit**2)
 
 
-def unit_of(state: GTVRun, starts: Mapping[str, GTVMixture]) -> float:
+def unit_of(agreement: Agreement, mixtures: Mapping[str, Mixture]) -> float:
     """Return the usual spread of rows about their component, which becomes the unit of the features.
 
     Steps, bandwidths and bounds are numbers in that unit: so they are in the paper's experiments, whose
     components have variance 1. It is a median over all rows of all sites: wide components of a few outliers,
     or of one site, do not move it. Where most rows equal others it is a share of the spread of all.
     """
-    roster, scaling = state.agreement.roster, state.agreement.scaling
-    variances = np.concatenate([component_variances(start.mixture) for start in starts.values()])
+    roster, scaling = agreement.roster, agreement.scaling
+    variances = np.concatenate([component_variances(mixture) for mixture in mixtures.values()])
     masses = np.concatenate(
-        [roster.members[name].hello.rows * start.weights for name, start in starts.items()]
+        [roster.members[name].hello.rows * mixture.weights for name, mixture in mixtures.items()]
     )
     order = np.argsort(variances, kind="stable")
     share = np.cumsum(masses[order]) / masses.sum()

@@ -43,6 +43,13 @@ class Mailbox(Generic[P]):
         """Return for how many rounds a site has sent nothing."""
         return self.round - self.posts[name].round
 
+    def worth_asking(self, name: str, max_age: int) -> bool:
+        """Tell whether to ask a site that has posted: one that is gone only now and then.
+
+        Every question to it costs a round's patience.
+        """
+        return self.age(name) <= max_age or not self.round % (max_age + 1)
+
     def for_site(self, name: str, graph: Graph, max_age: int) -> dict[str, tuple[P, float]]:
         """Return what a site is handed: its neighbours' last posts, with edge weight / (1 + age).
 

@@ -37,8 +37,10 @@ class Totals:
             return "their variance is not that of the site's rows"
         return None
 
-    def problem_of_part(self, masses: FloatArray, means: FloatArray) -> str | None:
-        """Say why groups cannot be of some of these rows, or None: masses (k,) > 0 and means (k, q).
+    def problem_of_part(
+        self, masses: FloatArray, means: FloatArray, variances: FloatArray | float = 0.0
+    ) -> str | None:
+        """Say why groups cannot be of some of these rows, or None: masses (k,), means and variances (k, q).
 
         A row's weights in all groups sum to at most 1, so groups may be fuzzy, and masses may be too small.
         Then the groups and what they leave out scatter less about the mean than the rows do.
@@ -49,7 +51,9 @@ class Totals:
         shift = means - self.mean
         rest = np.square(masses @ shift) / max(left, TOLERANCE * self.rows)
         spread = np.sqrt(self.variance) + TOLERANCE * (np.abs(self.mean) + 1)
-        if (masses @ np.square(shift) + rest > self.rows * (spread * (1 + TOLERANCE)) ** 2).any():
+        if (
+            masses @ (np.square(shift) + variances) + rest > self.rows * (spread * (1 + TOLERANCE)) ** 2
+        ).any():
             return "they lie where the site's rows cannot"
         return None
 

@@ -83,7 +83,7 @@ def identify(mixtures: Mapping[str, Mixture], rows: Mapping[str, int] | None = N
     theta = _stacked([_taken(blocks(mixtures[name]), orders[name]) for name in names])
     members = _grouped(_correlations(_whitened(theta)), site)
     per_site = np.array([1.0 if rows is None else float(rows[name]) for name in names])
-    numbers, sizes = _numbered(members, theta.weights * per_site[site])
+    numbers, sizes = numbered(members, theta.weights * per_site[site])
     ends = np.cumsum(np.bincount(site))[:-1]
     labels = {}
     for name, found in zip(names, np.split(numbers, ends), strict=True):
@@ -162,7 +162,7 @@ def _grouped(correlations: FloatArray, site: IntArray) -> IntArray:
     return groups
 
 
-def _numbered(groups: IntArray, masses: FloatArray) -> tuple[IntArray, FloatArray]:
+def numbered(groups: IntArray, masses: FloatArray) -> tuple[IntArray, FloatArray]:
     """Numbers 0, 1, ... by falling mass, ties by the first member, and the masses."""
     _, first, group = np.unique(groups, return_index=True, return_inverse=True)
     sizes: FloatArray = np.bincount(group.reshape(-1), weights=masses).astype(np.float64, copy=False)

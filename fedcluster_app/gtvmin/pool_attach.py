@@ -6,7 +6,7 @@ import numpy as np
 
 from fedcluster_app.gtvmin.pool_message import Inbox
 from fedcluster_app.mixtures.densities import logsumexp
-from fedcluster_app.mixtures.types import BoolArray, FloatArray
+from fedcluster_app.mixtures.types import BoolArray, FloatArray, IntArray
 
 _RATE_PASSES = 3
 # An edge is trusted above this rate.
@@ -14,7 +14,12 @@ _TRUSTED = 0.5
 
 
 def attach(
-    scores: FloatArray, separate: FloatArray, rates: FloatArray, inbox: Inbox, rate_prior: float
+    scores: FloatArray,
+    separate: FloatArray,
+    rates: FloatArray,
+    inbox: Inbox,
+    rate_prior: float,
+    sizes: IntArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Probability that each received component is each own one, and the edges' rates of acceptance.
 
@@ -31,6 +36,8 @@ def attach(
     rate_prior : float, > 0
         Both parameters of the rates' beta prior. Far below 1, it holds them near 0 and 1: an edge whose
         components mostly match is trusted, one whose components mostly do not is switched off.
+    sizes : int array of shape (b,), optional
+        Components of each model, by default k; scores in other places are -inf.
 
     Returns
     -------
@@ -43,10 +50,10 @@ def attach(
     **Source**: this project's pooling, steps d and e; coordinate ascent in the mixture of the k components
     and the answer "none", prior rate / k each and 1 - rate.
     """
-    k = scores.shape[2]
-    scores = np.where(one_to_one(scores - separate[:, :, None], inbox), scores, -np.inf)
-    total = logsumexp(scores, axis=2) if k else np.full(separate.shape, -np.inf)
-    odds = total - np.log(k) - separate
+    sizes = np.full(len(scores), scores.shape[2]) if sizes is None else sizes
+    scores = np.where(one_to_one(scores - separate[:, :, None], inbox, sizes), scores, -np.inf)
+    total = logsumexp(scores, axis=2)
+    odds = total - np.log(sizes)[:, None] - separate
     size = inbox.incidence.sum(axis=1)
     matched = np.zeros_like(odds)
     for _ in range(_RATE_PASSES):
@@ -85,7 +92,7 @@ def supported(
     return allowed
 
 
-def one_to_one(gains: FloatArray, inbox: Inbox) -> BoolArray:
+def one_to_one(gains: FloatArray, inbox: Inbox, sizes: IntArray | None = None) -> BoolArray:
     """Which pairs remain when on each edge every own component is taken at most once, (b, J, k).
 
     Parameters
@@ -93,6 +100,8 @@ def one_to_one(gains: FloatArray, inbox: Inbox) -> BoolArray:
     gains : array of shape (b, J, k)
         Log evidence for "the same" over "apart"; what is not positive does not count.
     inbox : Inbox
+    sizes : int array of shape (b,), optional
+        Components of each model, by default k.
 
     Returns
     -------
@@ -115,8 +124,9 @@ def one_to_one(gains: FloatArray, inbox: Inbox) -> BoolArray:
         members = np.flatnonzero(inbox.edges == edge)
         partner[b, members] = _assigned(gains[b, members])
         claims[b, edge] = partner[b, members].sum(axis=0)
-    crowded = (inbox.incidence.sum(axis=1) > gains.shape[2])[inbox.edges]
-    remaining = (claims == 0.0)[:, inbox.edges] | crowded[:, None]
+    sizes = np.full(len(gains), gains.shape[2]) if sizes is None else sizes
+    crowded = inbox.incidence.sum(axis=1)[inbox.edges] > sizes[:, None]
+    remaining = (claims == 0.0)[:, inbox.edges] | crowded[:, :, None]
     kept: BoolArray = np.where(partner.any(axis=2)[:, :, None], partner, remaining)
     return kept
 

@@ -57,16 +57,20 @@ def iterate(models: Models, rows: Rows, inbox: Inbox, settings: PoolSettings, *,
     own, evidence_of_rows, junk = assign(models.weights, forms, models.junk, rows)
     attached, rates = models.attached, models.rates
     if len(inbox.moments):
-        scores = _plug_in(forms, inbox)
+        scores = np.where(models.active[:, None], _plug_in(forms, inbox), -np.inf)
         if not plug_in:
             scores = _left_out(models, inbox, scores, prior(models, rows))
         allowed = supported(rates, own[..., 0, 0], None if plug_in else attached, inbox)
         scores = np.where(allowed, scores, -np.inf)
-        attached, rates = attach(scores, models.separate, rates, inbox, settings.rate_prior)
+        attached, rates = attach(
+            scores, models.separate, rates, inbox, settings.rate_prior, models.active.sum(axis=1)
+        )
     flat = inbox.moments.reshape(len(inbox.moments), rows.moments.shape[1])
     borrowed = (attached.swapaxes(1, 2) @ flat).reshape(own.shape)
     counted = models.discount[:, None, None, None] * borrowed
-    weights, evidence = draw_weights(own[..., 0, 0], counted[..., 0, 0], settings.concentration)
+    weights, evidence = draw_weights(
+        own[..., 0, 0], counted[..., 0, 0], settings.concentration, models.active
+    )
     means, covariances = components(own + counted, models.within, models.strength)
     return replace(
         models,
@@ -109,7 +113,7 @@ def update_prior(models: Models, rows: Rows, inbox: Inbox, settings: PoolSetting
     the own rows' evidence given a power prior on everything borrowed.
     """
     totals = models.totals
-    within = common_covariance(totals, rows)
+    within = common_covariance(totals, rows.spread)
     grid = np.asarray(settings.strengths)
     law = prior_of(within[:, None], np.broadcast_to(grid, (len(within), len(grid))), rows.spread)
     evidence = log_evidence(totals[:, None], law).sum(axis=2)
@@ -127,7 +131,7 @@ def judged(models: Models, rows: Rows, inbox: Inbox) -> Models:
     return replace(models, separate=log_evidence(inbox.moments[None], prior(models, rows)))
 
 
-def common_covariance(totals: FloatArray, rows: Rows) -> FloatArray:
+def common_covariance(totals: FloatArray, spread: float) -> FloatArray:
     """Pooled covariance within the components, (b, d, d), of totals (b, k, d + 1, d + 1)."""
     counts, d = totals[..., 0, 0], totals.shape[-1] - 1
     first = totals[..., 0, 1:]
@@ -136,7 +140,7 @@ def common_covariance(totals: FloatArray, rows: Rows) -> FloatArray:
     size = counts.sum(axis=1)
     freedom = np.maximum(size - (counts > 1.0).sum(axis=1), 0.5 * size)
     within: FloatArray = scatters.sum(axis=1) / freedom[:, None, None]
-    within += _RIDGE * rows.spread / d * np.eye(d)
+    within += _RIDGE * spread / d * np.eye(d)
     return within
 
 

@@ -70,26 +70,10 @@ class Inbox:
         return self.moments[:, 0, 0]
 
 
-def release(own: FloatArray, origin: FloatArray, min_count: float) -> Summary:
-    """Summary of own moments, its small components withheld.
-
-    Parameters
-    ----------
-    own : array of shape (k, d + 1, d + 1)
-        Moments of the own rows about the origin.
-    origin : array of shape (d,)
-    min_count : float, >= 0
-        A component with fewer rows keeps its place with count, mean and covariance 0: merging it into
-        another would make a summary of two clusters, which helps nobody. The count is soft, it bounds
-        effective and not distinct rows.
-    """
-    counts, means, covariances = summaries_of(own)
-    shown = (counts >= min_count) & (counts > 0)
-    return Summary(
-        np.where(shown, counts, 0.0),
-        np.where(shown[:, None], means + origin, 0.0),
-        np.where(shown[:, None, None], covariances, 0.0),
-    )
+def summarised(moments: FloatArray, origin: FloatArray) -> Summary:
+    """Summary of moments (k, d + 1, d + 1) about an origin (d,); all 0 where there are no rows."""
+    counts, means, covariances = summaries_of(moments)
+    return Summary(counts, np.where(counts[:, None] > 0, means + origin, 0.0), covariances)
 
 
 def receive(summaries: Mapping[str, Summary], rows: Rows, count_cap: float) -> Inbox:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedcluster_app.gtvmin.niw import Prior, prior_of, row_moments
-from fedcluster_app.mixtures.types import FloatArray, IntArray
+from fedcluster_app.mixtures.types import BoolArray, FloatArray, IntArray
 
 # Variance of a feature that is taken for the least, in squared units of the scaled features: rows that are
 # all equal, or a single one, have none.
@@ -43,7 +43,10 @@ class Rows:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Models:
-    """b models of k components at one node, each with its own view of the J received ones on E edges.
+    """b models of up to k components at one node, each with its own view of the J received ones on E edges.
+
+    A model of fewer components than others of its batch has empty places, of weight 0. Between rounds a model
+    is alone and has none: nothing but components leaves a site or is in a result.
 
     Attributes
     ----------
@@ -88,6 +91,12 @@ class Models:
         """Moments of own rows and discounted attached summaries, (b, k, d + 1, d + 1)."""
         totals: FloatArray = self.own + self.discount[:, None, None, None] * self.borrowed
         return totals
+
+    @property
+    def active(self) -> BoolArray:
+        """Places that hold a component, (b, k)."""
+        active: BoolArray = self.weights > 0.0
+        return active
 
     def taken(self, which: IntArray | list[int]) -> Models:
         """Return some of the models, by index."""
@@ -139,7 +148,46 @@ def lone(
     )
 
 
+def padded(models: Models, k: int) -> Models:
+    """Models with empty places up to k."""
+    b, missing = len(models.weights), k - models.weights.shape[1]
+    if not missing:
+        return models
+
+    def filled(part: FloatArray, value: FloatArray | float = 0.0) -> FloatArray:
+        added = np.broadcast_to(value, (b, missing, *part.shape[2:]))
+        return np.concatenate([part, added], axis=1)
+
+    return replace(
+        models,
+        weights=filled(models.weights),
+        means=filled(models.means),
+        covariances=filled(models.covariances, models.within[:, None]),
+        attached=filled(models.attached.swapaxes(1, 2)).swapaxes(1, 2),
+        own=filled(models.own),
+        borrowed=filled(models.borrowed),
+    )
+
+
+def narrowed(models: Models, places: BoolArray) -> Models:
+    """Keep the components in some of the places (k,) of a batch of one."""
+    if places.all():
+        return models
+    weights = models.weights[:, places]
+    return replace(
+        models,
+        weights=weights / weights.sum(),
+        means=models.means[:, places],
+        covariances=models.covariances[:, places],
+        attached=models.attached[:, :, places],
+        own=models.own[:, places],
+        borrowed=models.borrowed[:, places],
+    )
+
+
 def joined(first: Models, second: Models) -> Models:
     """All models of two batches at one node."""
+    k = max(first.weights.shape[1], second.weights.shape[1])
+    first, second = padded(first, k), padded(second, k)
     fields = Models.__dataclass_fields__
     return Models(*(np.concatenate([getattr(first, name), getattr(second, name)]) for name in fields))

@@ -32,7 +32,7 @@ class PoolNetworkState:
 
 def init(
     tables: Mapping[str, FloatArray],
-    k: int | Mapping[str, int],
+    k: int | Mapping[str, int] | None,
     graph: Graph,
     draws: PoolDraws,
     settings: PoolSettings = _LEAN,
@@ -43,7 +43,8 @@ def init(
     ----------
     tables : mapping of site name to array of shape (n, d)
         One for every site of the graph.
-    k : int or mapping of site name to int
+    k : int, mapping of site name to int, or None
+        Components; None if they are to be found.
     graph : Graph
         Who hears whom; its weights say nothing here, the evidence does.
     draws : function of round and site
@@ -60,9 +61,9 @@ def init(
     if sorted(tables) != list(graph.names):
         differing = ", ".join(sorted(set(tables) ^ set(graph.names)))
         raise ConfigError(f"tables: expected one for every site of the graph, differing in {differing}")
-    sizes = dict.fromkeys(graph.names, k) if isinstance(k, int) else k
+    sizes = k if isinstance(k, Mapping) else dict.fromkeys(graph.names, k)
     nodes = {name: pool.init(tables[name], sizes[name], settings, draws(0, name)) for name in graph.names}
-    return PoolNetworkState(nodes, {name: pool.message(own, settings) for name, own in nodes.items()})
+    return PoolNetworkState(nodes, {name: pool.message(own) for name, own in nodes.items()})
 
 
 def step(
@@ -87,9 +88,9 @@ def step(
     for name, own in state.nodes.items():
         if name in silent:
             continue
-        received = {other: state.mail[other] for other in graph.neighbours(name)}
+        received = _heard(state, graph, name)
         nodes[name] = pool.step(own, tables[name], received, settings, draws(number, name))
-        mail[name] = pool.message(nodes[name], settings)
+        mail[name] = pool.message(nodes[name])
     return PoolNetworkState(nodes, mail, number)
 
 
@@ -99,14 +100,22 @@ def done(state: PoolNetworkState, settings: PoolSettings = _LEAN) -> bool:
     return resting or state.round >= settings.max_rounds
 
 
-def finish(state: PoolNetworkState, settings: PoolSettings = _LEAN) -> dict[str, PoolResult]:
-    """Every site's result."""
-    return {name: pool.finish(own, settings) for name, own in state.nodes.items()}
+def finish(
+    state: PoolNetworkState,
+    tables: Mapping[str, FloatArray],
+    graph: Graph,
+    settings: PoolSettings = _LEAN,
+) -> dict[str, PoolResult]:
+    """Every site's result, once it has judged what its neighbours sent last."""
+    return {
+        name: pool.finish(own, tables[name], _heard(state, graph, name), settings)
+        for name, own in state.nodes.items()
+    }
 
 
 def run(
     tables: Mapping[str, FloatArray],
-    k: int | Mapping[str, int],
+    k: int | Mapping[str, int] | None,
     graph: Graph,
     draws: PoolDraws,
     settings: PoolSettings = _LEAN,
@@ -115,4 +124,8 @@ def run(
     state = init(tables, k, graph, draws, settings)
     while not done(state, settings):
         state = step(state, tables, graph, draws, settings)
-    return finish(state, settings)
+    return finish(state, tables, graph, settings)
+
+
+def _heard(state: PoolNetworkState, graph: Graph, name: str) -> dict[str, Summary]:
+    return {other: state.mail[other] for other in graph.neighbours(name)}

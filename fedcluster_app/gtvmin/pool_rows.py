@@ -10,6 +10,8 @@ from fedcluster_app.mixtures.types import FloatArray
 
 # Prior rows of junk and of none: about one row in a hundred is junk.
 _JUNK_PRIOR = np.array([1.0, 99.0])
+# Log weight of an empty place: finite, and far below any that counts.
+_NEVER = -1e300
 
 
 def assign(
@@ -40,9 +42,27 @@ def assign(
     released, never pooled. Cost O(b n k d²).
     """
     b, k = weights.shape
+    R, evidence = responsibilities(weights, forms, junk, rows)
+    if rows.log_uniform is not None:
+        taken = R[:, k].sum(axis=1)
+        evidence += taken * rows.log_uniform
+        evidence += dirichlet_evidence(np.stack([taken, len(rows.X) - taken], axis=1), _JUNK_PRIOR)
+        junk = (taken + _JUNK_PRIOR[0]) / (len(rows.X) + _JUNK_PRIOR.sum())
+    own = (R[:, :k].reshape(b * k, -1) @ rows.moments).reshape(forms.shape)
+    return own, evidence, junk
+
+
+def responsibilities(
+    weights: FloatArray, forms: FloatArray, junk: FloatArray, rows: Rows
+) -> tuple[FloatArray, FloatArray]:
+    """Responsibilities (b, k, n) and their entropy (b,); the uniform component, if any, is the last of k + 1.
+
+    Parameters are those of `assign`; a component of weight 0 gets nothing.
+    """
+    b, k = weights.shape
     joint = np.empty((b, k + (rows.log_uniform is not None), len(rows.X)))
     joint[:, :k] = (-0.5 * forms.reshape(b * k, -1) @ rows.moments.T).reshape(b, k, -1)
-    joint[:, :k] += np.log(weights)[:, :, None]
+    joint[:, :k] += np.log(weights, where=weights > 0, out=np.full_like(weights, _NEVER))[:, :, None]
     if rows.log_uniform is not None:
         joint[:, :k] += np.log1p(-junk)[:, None, None]
         joint[:, k] = np.log(junk)[:, None] + rows.log_uniform
@@ -51,11 +71,5 @@ def assign(
     mass = R.sum(axis=1, keepdims=True)
     R /= mass
     # -sum R ln R, by ln R = joint - ln(mass); the joint is finite, so nothing is 0 times infinity.
-    evidence = np.log(mass).sum(axis=(1, 2)) - np.einsum("bkn,bkn->b", R, joint)
-    if rows.log_uniform is not None:
-        taken = R[:, k].sum(axis=1)
-        evidence += taken * rows.log_uniform
-        evidence += dirichlet_evidence(np.stack([taken, len(rows.X) - taken], axis=1), _JUNK_PRIOR)
-        junk = (taken + _JUNK_PRIOR[0]) / (len(rows.X) + _JUNK_PRIOR.sum())
-    own = (R[:, :k].reshape(b * k, -1) @ rows.moments).reshape(forms.shape)
-    return own, evidence, junk
+    entropy: FloatArray = np.log(mass).sum(axis=(1, 2)) - np.einsum("bkn,bkn->b", R, joint)
+    return R, entropy

@@ -24,7 +24,8 @@ class PoolSettings:
     start_rounds : tuple of int
         Rounds in which a node tries other starts.
     restless : float, >= 0
-        From the second of those rounds on only if the node changed by more than this.
+        From the second of those rounds on only if the node changed by more than this. With unknown k, merges
+        are tried out after such changes only.
     kept_starts : int, >= 1
         Of the other starts that are gone on with after a first look.
     start_steps : tuple of three int, >= 1
@@ -46,6 +47,9 @@ class PoolSettings:
     uniform : bool
         Own rows may also belong to a uniform component, which is neither released nor part of the result:
         for tables in which junk rows are plausible. Elsewhere it costs a few thousandths of a nat per row.
+    most_components : int, >= 1
+        Components that a site of unknown k may have. It starts with fewer if it has few rows; see
+        `pool_start.most_components`.
 
     Raises
     ------
@@ -70,11 +74,12 @@ class PoolSettings:
     discounts: tuple[float, ...] = (1.0, 0.3, 0.1, 0.03, 0.01)
     count_cap: float = 20.0
     uniform: bool = False
+    most_components: int = 20
 
     def __post_init__(self) -> None:
         for name in ("min_count", "max_rounds", "tolerance", "least_rounds", "restless", "kmeans_starts"):
             self._check(name, 0)
-        for name in ("patience", "kept_starts"):
+        for name in ("patience", "kept_starts", "most_components"):
             self._check(name, 1)
         self._check("margin", 0)
         for name in ("rate_prior", "concentration", "count_cap"):

@@ -16,8 +16,9 @@ from fedcluster_app.gtvmin.pool_local import (
     run_pass,
     update_prior,
 )
+from fedcluster_app.gtvmin.pool_merge import pruned
 from fedcluster_app.gtvmin.pool_message import Inbox, receive
-from fedcluster_app.gtvmin.pool_model import Models, Rows, joined, lone
+from fedcluster_app.gtvmin.pool_model import Models, Rows, joined, lone, narrowed, padded
 from fedcluster_app.gtvmin.pool_settings import PoolSettings
 from fedcluster_app.mixtures.kmeans import kmeans
 from fedcluster_app.mixtures.types import FloatArray, IntArray
@@ -31,20 +32,22 @@ _SMOOTHING = 0.2
 # Local fit: single runs of k-means beside the best of five; iterations of a look, in all, after each prior.
 _SINGLE_RUNS, _LOOK, _LOCAL_STEPS, _PRIOR_STEPS = 5, 5, 20, 8
 _LOCAL_KEPT = 2
+# Of unknown k: components that a site starts with, and rows of each from which it starts with more.
+_FEW, _ROWS_EACH = 10, 5
 # Trust from which a neighbour's components are a start.
 _WORTH_TRYING = 0.3
 # Of the iterations of another start, this many are scored by its densities.
 _PLUG_IN_STEPS = 4
 
 
-def local_fit(rows: Rows, k: int, settings: PoolSettings, rng: np.random.Generator) -> Models:
+def local_fit(rows: Rows, k: int | None, settings: PoolSettings, rng: np.random.Generator) -> Models:
     """Fit without neighbours, a batch of one.
 
     Parameters
     ----------
     rows : Rows
-    k : int, >= 1
-        A site with fewer rows gets one component per row.
+    k : int, >= 1, or None
+        A site with fewer rows gets one component per row. None for what remains of too many after merging.
     settings : PoolSettings
     rng : numpy.random.Generator
         For k-means.
@@ -54,7 +57,8 @@ def local_fit(rows: Rows, k: int, settings: PoolSettings, rng: np.random.Generat
     **Source**: this project's pooling, round 0: six k-means starts, a look at each, the two of most evidence
     go on, and the best has its prior updated twice.
     """
-    k = min(k, len(rows.X))
+    free = k is None
+    k = most_components(len(rows.X), settings) if k is None else min(k, len(rows.X))
     nobody = receive({}, rows, settings.count_cap)
     labels = [kmeans(rows.X, k, rng, n_init=5).labels]
     labels += [kmeans(rows.X, k, rng, n_init=1).labels for _ in range(_SINGLE_RUNS)]
@@ -64,7 +68,20 @@ def local_fit(rows: Rows, k: int, settings: PoolSettings, rng: np.random.Generat
     models = _best(run_pass(models, rows, nobody, settings, _LOCAL_STEPS - _LOOK), rows, 1)
     for _ in range(2):
         models = run_pass(update_prior(models, rows, nobody, settings), rows, nobody, settings, _PRIOR_STEPS)
+        if free:
+            models = pruned(models, rows, nobody, settings, alone=True)
     return models
+
+
+def most_components(n: int, settings: PoolSettings) -> int:
+    """Return the number that n rows of unknown k start with: ten, or more where that leaves five rows each.
+
+    Notes
+    -----
+    **Source**: this project's pooling, with 10 for 50 rows of two features, 15 for 108 of ten. By rows it is
+    one rule for both; more than 10 for 50 rows gave more pieces in the end.
+    """
+    return max(1, min(settings.most_components, max(_FEW, n // _ROWS_EACH), n // 2))
 
 
 def improved(
@@ -75,6 +92,7 @@ def improved(
     rng: np.random.Generator,
     *,
     fresh_rates: bool,
+    free: bool,
 ) -> Models:
     """Return the current model, or another start if it raises the evidence of the own rows enough.
 
@@ -88,13 +106,15 @@ def improved(
     rng : numpy.random.Generator
     fresh_rates : bool
         Other starts begin with trust one half in every edge.
+    free : bool
+        Other starts have numbers of components of their own, and are merged before they are compared.
 
     Notes
     -----
     **Source**: this project's pooling, candidates, in successive halving. The bound on everything would
     choose starts that explain foreign summaries; the evidence of the own rows cannot.
     """
-    starts = _other_starts(current, rows, inbox, settings, rng, fresh_rates=fresh_rates)
+    starts = _other_starts(current, rows, inbox, settings, rng, fresh_rates=fresh_rates, free=free)
     if not len(starts.weights):
         return current
     first, until, last = settings.start_steps
@@ -105,8 +125,12 @@ def improved(
     both = joined(current, _best(starts, rows, 1))
     for _ in range(last):
         both = iterate(both, rows, inbox, settings, plug_in=False)
+    if free:
+        each = [narrowed(both.taken([i]), both.active[i]) for i in (0, 1)]
+        both = joined(*(pruned(one, rows, inbox, settings, on_trial=True) for one in each))
     evidence = own_evidence(both, rows)
-    return both.taken([1 if evidence[1] > evidence[0] + settings.margin else 0])
+    chosen = both.taken([1 if evidence[1] > evidence[0] + settings.margin else 0])
+    return narrowed(chosen, chosen.active[0])
 
 
 def _best(models: Models, rows: Rows, kept: int) -> Models:
@@ -119,7 +143,7 @@ def _labelled(rows: Rows, labels: IntArray, k: int) -> Models:
     (b, n), d = labels.shape, rows.X.shape[1]
     hot = (labels[:, None, :] == np.arange(k)[:, None]).astype(np.float64)
     own = (hot.reshape(b * k, n) @ rows.moments).reshape(b, k, d + 1, d + 1)
-    within, strength = common_covariance(own, rows), np.full(b, d + 1.0)
+    within, strength = common_covariance(own, rows.spread), np.full(b, d + 1.0)
     means, covariances = components(own, within, strength)
     weights = own[..., 0, 0] + _SMOOTHING
     weights /= weights.sum(axis=1, keepdims=True)
@@ -134,19 +158,30 @@ def _other_starts(
     rng: np.random.Generator,
     *,
     fresh_rates: bool,
+    free: bool,
 ) -> Models:
     """Every trusted neighbour's components, and k-means on rows and received means: a batch, maybe empty."""
     k, trusted = current.weights.shape[1], current.rates[0] > _WORTH_TRYING
     reliable = trusted[inbox.edges]
     senders = [edge for edge in np.flatnonzero(trusted) if (inbox.edges == edge).any()]
-    points = [_of_neighbour(inbox.moments[inbox.edges == edge], rows, k, rng) for edge in senders]
+    limit, points = settings.most_components, []
+    for edge in senders:
+        said = inbox.moments[inbox.edges == edge]
+        points.append(_of_neighbour(said, rows, min(len(said), limit) if free else k, rng))
     for heard in [np.ones_like(reliable)] if reliable.all() else [np.ones_like(reliable), reliable]:
-        points += [_of_means(inbox.moments[heard], rows, k, rng) for _ in range(settings.kmeans_starts)]
-    base = current.taken([0] * len(points))
+        for number in range(settings.kmeans_starts):
+            # Of unknown k, every third run looks for one more.
+            more = free and number % 3 == 2 and k < min(limit, len(rows.X))
+            points.append(_of_means(inbox.moments[heard], rows, k + more, rng))
     if not points:
-        return base
-    counts, behind, means, spreads = (np.stack(part) for part in zip(*points, strict=True))
-    weights = counts + _SMOOTHING
+        return current.taken([])
+    sizes = np.array([len(counts) for counts, *_ in points])
+    places = max(k, sizes.max())
+    base = padded(current, places).taken([0] * len(points))
+    counts, behind, means, spreads = (
+        np.stack([_extended(part, places) for part in parts]) for parts in zip(*points, strict=True)
+    )
+    weights = counts + _SMOOTHING * (np.arange(places) < sizes[:, None])
     # k-means starts have no covariances of their own: scatter 0 of 0 rows leaves the common one.
     s, heavy = base.strength[:, None, None, None], behind[:, :, None, None]
     covariances = (s * base.within[:, None] + heavy * spreads) / (s + heavy)
@@ -157,6 +192,11 @@ def _other_starts(
         covariances=covariances,
         rates=np.full_like(base.rates, 0.5) if fresh_rates else base.rates,
     )
+
+
+def _extended(part: FloatArray, places: int) -> FloatArray:
+    """Part of a start (k, ...) with zeros in the empty places."""
+    return np.concatenate([part, np.zeros((places - len(part), *part.shape[1:]))])
 
 
 def _of_neighbour(moments: FloatArray, rows: Rows, k: int, rng: np.random.Generator) -> _Start:

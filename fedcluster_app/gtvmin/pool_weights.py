@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcluster_app.mixtures.types import FloatArray
+from fedcluster_app.mixtures.types import BoolArray, FloatArray
 
 _STRENGTHS = np.array([1.0, 4.0, 16.0, 64.0, 256.0, 1024.0])
 
 
-def draw_weights(own: FloatArray, base: FloatArray, concentration: float) -> tuple[FloatArray, FloatArray]:
+def draw_weights(
+    own: FloatArray, base: FloatArray, concentration: float, active: BoolArray | bool = True
+) -> tuple[FloatArray, FloatArray]:
     """Weights of the components and the evidence of the own counts.
 
     Parameters
@@ -20,6 +22,8 @@ def draw_weights(own: FloatArray, base: FloatArray, concentration: float) -> tup
         Counts of what is attached.
     concentration : float, > 0
         Added to every count of the base.
+    active : bool array of shape (b, k), optional
+        Places that hold a component, by default all; the others, which count nothing, get weight 0.
 
     Returns
     -------
@@ -33,7 +37,7 @@ def draw_weights(own: FloatArray, base: FloatArray, concentration: float) -> tup
     **Source**: this project's pooling, step h; Dirichlet-multinomial evidence (Minka, Estimating a Dirichlet
     distribution, 2000, equation 4, without the multinomial coefficient: the rows are in order).
     """
-    counts = base + concentration
+    counts = base + concentration * active
     size = counts.sum(axis=1, keepdims=True)
     share = counts / size
     strengths = np.minimum(_STRENGTHS, size)
@@ -46,10 +50,14 @@ def draw_weights(own: FloatArray, base: FloatArray, concentration: float) -> tup
 
 
 def dirichlet_evidence(counts: FloatArray, alpha: FloatArray) -> FloatArray:
-    """Log probability (...) of ordered labels with counts (..., k) under Dirichlet weights (..., k)."""
+    """Log probability (...) of ordered labels with counts (..., k) under Dirichlet weights (..., k).
+
+    A label of count and weight 0 does not exist.
+    """
     from scipy.special import gammaln
 
     size, total = alpha.sum(axis=-1), counts.sum(axis=-1)
+    alpha = np.where(alpha > 0.0, alpha, 1.0)
     terms: FloatArray = (gammaln(counts + alpha) - gammaln(alpha)).sum(axis=-1)
     terms += gammaln(size) - gammaln(size + total)
     return terms

@@ -29,6 +29,14 @@ from fedcluster_app.messages.fedgem import (
     FedGEMStart,
 )
 from fedcluster_app.messages.gtvmin import AskGTVRound, AskGTVStart, GTVMemory, GTVMixture
+from fedcluster_app.messages.gtvpool import (
+    AskPoolEnd,
+    AskPoolRound,
+    AskPoolStart,
+    PoolEnd,
+    PoolMemory,
+    PoolSummary,
+)
 from fedcluster_app.messages.microcluster import (
     AskMicroClusters,
     AskMicroRound,
@@ -69,6 +77,9 @@ __all__ = [
     "AskLabels",
     "AskMicroClusters",
     "AskMicroRound",
+    "AskPoolEnd",
+    "AskPoolRound",
+    "AskPoolStart",
     "AskSpahm",
     "Bounds",
     "FFCMSums",
@@ -85,6 +96,9 @@ __all__ = [
     "MicroClustersSent",
     "MicroMemory",
     "MicroSums",
+    "PoolEnd",
+    "PoolMemory",
+    "PoolSummary",
     "Refusal",
     "SiteFolder",
 ]

@@ -22,11 +22,12 @@ _PERSONAL = {
     "disagreement": ("disagreement", ".4g", 8),
     "mapping": ("mapping", ".3g", 7),
 }
+_POOLED = {"evidence": ("log evidence of a row", ".3f", 7), "change": ("moved", ".4f", 7)}
 
 
 def exchange_line(record: ExchangeRecord) -> str:
     """Return what matters of an exchange on one line, failures named on lines of their own."""
-    shown = _PERSONAL if "alpha" in record.figures else _GLOBAL
+    shown = next((names for names in (_PERSONAL, _POOLED) if set(names) & set(record.figures)), _GLOBAL)
     parts = [
         f"{record.phase:<9}",
         *(
@@ -94,6 +95,7 @@ def site_table(outcome: Outcome) -> str:
         "chosen": "chosen",
         "held_out_silhouette": "held-out sil.",
         "held_out_log_likelihood": "held-out LL",
+        "evidence": "evidence",
         "simplified_silhouette": "simplified sil.",
     }
     shown = {key: title for key, title in keys.items() if any(key in site.details for site in outcome.sites)}

@@ -7,7 +7,18 @@ from typing import Any
 
 from fedcluster_app import messages
 from fedcluster_app.site import Site
-from fedcluster_app.steps import afcl, centers, fedgem, fedkmeans, ffcm, gtvmin, hello, labels, microcluster
+from fedcluster_app.steps import (
+    afcl,
+    centers,
+    fedgem,
+    fedkmeans,
+    ffcm,
+    gtvmin,
+    gtvpool,
+    hello,
+    labels,
+    microcluster,
+)
 
 Step = Callable[[Site, Any], Any]
 
@@ -21,6 +32,9 @@ STEPS: dict[type, Step] = {
     messages.AskMicroRound: microcluster.refine,
     messages.AskGTVStart: gtvmin.start,
     messages.AskGTVRound: gtvmin.advance,
+    messages.AskPoolStart: gtvpool.start,
+    messages.AskPoolRound: gtvpool.advance,
+    messages.AskPoolEnd: gtvpool.end,
     messages.AskKFed: centers.of_kfed,
     messages.AskSpahm: centers.of_spahm,
     messages.AskFedKMeans: fedkmeans.answer,

@@ -1,13 +1,16 @@
 """Personal mixtures coupled over a graph: the tables of arXiv:2609.19202, published beside reproduced.
 
 Every site learns from its own rows and its neighbours' models; "local" and "centralized" are scikit-learn's
-mixtures of each site's rows and of all rows. The readings A, B and C differ in what the paper leaves open:
-balanced labels and ten starts of k-means, balanced labels and one start, independent labels and one start. A
-cell is a median over seeds with a 95 % interval. Every score is a line of a file; a command that is given the
-file again makes only the runs that are not there::
+mixtures of each site's rows and of all rows. "pool" is this project's evidence-gated pooling; "pool-full"
+tries all other starts, "pool-fast" few in four rounds, "pool-auto" finds k, "alone" has no neighbours. The
+readings A, B and C differ in what the paper leaves open: balanced labels and ten starts of k-means, balanced
+labels and one start, independent labels and one start. A cell is a median over seeds with a 95 % interval.
+Every score is a line of a file; a command that is given the file again makes only the runs that are not
+there::
 
     python -m simulations.experiments.personal --tables table2,er,sbm,sweep,digits --seeds 20 --json FILE
     python -m simulations.experiments.personal --tables sbm --methods kl --settings alpha=0.1,update=em
+    python -m simulations.experiments.personal --tables sweep --methods pool,pool-auto --settings min_count=0
     python -m simulations.experiments.personal --read FILE MORE
 """
 
@@ -16,7 +19,8 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +28,24 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fedcluster_app.config import Scalar
-from fedcluster_app.gtvmin import Bounds, Settings, Stop, kmeans_start, network, start_from_labels
+from fedcluster_app.gtvmin import (
+    Bounds,
+    Settings,
+    Stop,
+    kmeans_start,
+    network,
+    pool_network,
+    start_from_labels,
+)
+from fedcluster_app.gtvmin.pool import PoolResult
+from fedcluster_app.gtvmin.pool_settings import FAST, FULL, PoolSettings
 from fedcluster_app.metrics.agreement import contingency_table, normalized_mutual_info
 from fedcluster_app.metrics.mixtures import center_error, effective_components
 from fedcluster_app.mixtures import Mixture, responsibilities
 from fedcluster_app.streams import stream
 from simulations.experiments.personal_data import (
     COUPLED,
-    METHODS,
+    PAPER,
     READINGS,
     SCENARIOS,
     TABLES,
@@ -40,6 +54,7 @@ from simulations.experiments.personal_data import (
     Scenario,
     draw,
     peers,
+    unheard,
 )
 from simulations.experiments.personal_scores import FIGURES, Score, tables
 from simulations.experiments.trials import parse_settings, read, resumed
@@ -47,6 +62,19 @@ from simulations.experiments.trials import parse_settings, read, resumed
 #: What may be set: of the steps, of the set of feasible mixtures, and the number of rounds.
 BOUNDS = tuple(field.name for field in fields(Bounds))
 KEYS = (*(field.name for field in fields(Settings) if field.name not in ("discrepancy", "bounds")), *BOUNDS)
+#: Pooling: whether it is told k, and its settings. Who is alone has nothing to withhold.
+POOLED: dict[str, tuple[bool, PoolSettings]] = {
+    "pool": (True, PoolSettings()),
+    "pool-full": (True, FULL),
+    "pool-fast": (True, FAST),
+    "pool-auto": (False, PoolSettings()),
+    "alone": (True, PoolSettings(min_count=0.0)),
+}
+METHODS = (*PAPER, *POOLED)
+#: What may be set of pooling.
+POOL_KEYS = tuple(field.name for field in fields(PoolSettings) if not isinstance(field.default, tuple))
+#: Of every method that has settings.
+KEYS_OF = {**dict.fromkeys(COUPLED, KEYS), **dict.fromkeys(POOLED, POOL_KEYS)}
 
 
 @dataclass(frozen=True)
@@ -77,6 +105,12 @@ def run_trial(trial: Trial) -> Score:
             found = couple(
                 drawn, starts(drawn, scenario.k, reading, settings, trial.seed), settings, rounds, trial.seed
             )
+        elif trial.method in POOLED:
+            known, pooling = POOLED[trial.method]
+            heard = unheard(drawn) if trial.method == "alone" else drawn
+            changed = replace(pooling, **trial.settings)  # type: ignore[arg-type]  # it checks the values
+            results = pool(heard, scenario.k if known else None, changed, trial.seed)
+            found = {name: result.mixture for name, result in results.items()}
         else:
             found = peers(drawn, scenario, trial.seed, pooled=trial.method == "centralized")
         seconds = time.process_time() - started
@@ -126,6 +160,11 @@ def couple(
     return network.run(drawn.train, begun, drawn.graph, settings, draws, stop).mixtures
 
 
+def pool(drawn: Network, k: int | None, settings: PoolSettings, seed: int) -> dict[str, PoolResult]:
+    """Pool until all sites rest; k is found if it is None."""
+    return pool_network.run(drawn.train, k, drawn.graph, partial(stream, seed, "personal", "pool"), settings)
+
+
 def score(drawn: Network, found: Mapping[str, Mixture]) -> dict[str, Any]:
     """Return the figures of the sites' mixtures, as means over sites."""
     figures: dict[str, list[float]] = {name: [] for name in FIGURES}
@@ -149,7 +188,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=20, help="how many: 0, 1, ...")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument(
-        "--settings", default="", help=f"key=value,... for {', '.join(COUPLED)}: {', '.join(KEYS)}"
+        "--settings",
+        default="",
+        help=f"key=value,... of coupling: {', '.join(KEYS)}; of pooling: {', '.join(POOL_KEYS)}",
     )
     parser.add_argument("--json", type=Path, help="file with a line for every score, made or continued")
     parser.add_argument("--read", type=Path, nargs="*", help="such files, instead of running")
@@ -169,10 +210,15 @@ def _trials(parser: argparse.ArgumentParser, args: argparse.Namespace) -> list[T
         if unknown := [name for name in chosen[option] if name not in known]:
             parser.error(f"no {option} {', '.join(unknown)}; choose from {', '.join(known)}")
     settings = parse_settings(args.settings)
-    if unknown := [key for key in settings if key not in KEYS]:
-        parser.error(f"no setting {', '.join(unknown)}; choose from {', '.join(KEYS)}")
+    known_keys = (*KEYS, *POOL_KEYS)
+    if unknown := [key for key in settings if key not in known_keys]:
+        parser.error(f"no setting {', '.join(unknown)}; choose from {', '.join(known_keys)}")
+    own = {
+        method: {key: value for key, value in settings.items() if key in KEYS_OF.get(method, ())}
+        for method in chosen["methods"]
+    }
     return [
-        Trial(scenario, reading, method, seed, settings if method in COUPLED else {})
+        Trial(scenario, reading, method, seed, own[method])
         for scenario in dict.fromkeys(name for table in chosen["tables"] for name in TABLES[table])
         for method in chosen["methods"]
         for reading in chosen["readings"]

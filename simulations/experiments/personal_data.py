@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -140,6 +140,11 @@ def draw(scenario: Scenario, reading: Reading, seed: int) -> Network:
     return Network(graph, train, test, labels, truths)
 
 
+def unheard(drawn: Network) -> Network:
+    """Return the same sites without an edge between them."""
+    return replace(drawn, graph=Graph(drawn.graph.names, (), ()))
+
+
 def _truths(scenario: Scenario, names: list[str], rng: np.random.Generator) -> dict[str, Mixture]:
     k = scenario.k
     means = SPREAD * rng.normal(size=(k, 2))
@@ -220,7 +225,7 @@ def _peer(X: FloatArray, scenario: Scenario, seed: int, n_init: int) -> Mixture:
 
 
 COUPLED = ("euclidean", "kl", "mmd")
-METHODS = (*COUPLED, "local", "centralized")
+PAPER = (*COUPLED, "local", "centralized")
 #: By scenario and method: what the paper prints, or says of its curves.
 PUBLISHED: dict[tuple[str, str], dict[str, str]] = {
     **{
@@ -230,7 +235,7 @@ PUBLISHED: dict[tuple[str, str], dict[str, str]] = {
             "var": "-3.52 0.08  -3.54 0.14  -3.53 0.10  -3.58 0.19  -3.52 0.06",
             "aniso": "-3.26 0.06  -3.28 0.13  -3.29 0.08  -3.32 0.19  -3.26 0.05",
         }.items()
-        for method, pair in zip(METHODS, figures.split("  "), strict=True)
+        for method, pair in zip(PAPER, figures.split("  "), strict=True)
         for ll, error in [pair.split()]
     },
     ("er", "kl"): {"ll": "-4.36 [-4.42, -4.24]"},

@@ -9,12 +9,14 @@ from typing import Any
 from flwr.app import Message
 
 from fedcluster_app.config import parse_run_config
-from fedcluster_app.messages import AskGTVRound, AskLabels
+from fedcluster_app.messages import AskGTVRound
 from fedcluster_app.transport import from_records, to_records
-from fedcluster_app.wire import Payload, decode
+from fedcluster_app.wire import Payload, decode, layout_of
 from simulations.federation import LocalRun, run_locally
 
 Fault = Callable[[Message, Message], Message | None]
+# What the question after the rounds counts as, where a method has one.
+END = -1
 
 
 def run(nodes: Any, folder: Path | str = "", **values: Any) -> LocalRun:
@@ -37,10 +39,9 @@ def run(nodes: Any, folder: Path | str = "", **values: Any) -> LocalRun:
 def asked(one: LocalRun, kind: type) -> Iterator[tuple[str, Any]]:
     """Every question of a kind with the site that it went to, in order."""
     names = one.strategy._roster.names
-    word = {AskGTVRound: "ask.gtv.round", AskLabels: "ask.labels"}[kind]
     for message in one.grid.sent:
         payload = from_records(message.content)
-        if payload.kind == word:
+        if payload.kind == layout_of(kind).name:
             yield names[message.metadata.dst_node_id], decode(payload, kind, sender="coordinator")
 
 
@@ -57,11 +58,29 @@ def at(numbers: range | set[int], fault: Fault, node: int = 1) -> Any:
     """Let a fault come over one node's answers in some rounds; 0 is the start."""
 
     def tamper(number: int, question: Message, answer: Message) -> Message | None:
-        payload = from_records(question.content)
-        here = {"ask.gtv.start": 0, "ask.gtv.round": payload.scalars.get("round", -1)}.get(payload.kind, -1)
-        return fault(question, answer) if number == node and here in numbers else answer
+        return fault(question, answer) if number == node and round_of(question) in numbers else answer
 
     return tamper
+
+
+def round_of(question: Message) -> Any:
+    """Round that a question belongs to: 0 is the start, `END` what follows the rounds, None any other."""
+    payload = from_records(question.content)
+    step = payload.kind.rpartition(".")[2]
+    return {"start": 0, "round": payload.scalars.get("round"), "end": END}.get(step)
+
+
+def first_only(fault: Fault, times: int = 1) -> Fault:
+    """Let a fault strike once, or so many times."""
+    struck: list[bool] = []
+
+    def once(question: Message, answer: Message) -> Message | None:
+        if len(struck) == times:
+            return answer
+        struck.append(True)
+        return fault(question, answer)
+
+    return once
 
 
 def silent(question: Message, answer: Message) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedcluster_app.gtvmin import pool
 from fedcluster_app.gtvmin.niw import Prior, log_evidence, row_moments
-from fedcluster_app.gtvmin.pool_message import Summary, receive, release
+from fedcluster_app.gtvmin.pool_message import Summary, receive, summarised
 from fedcluster_app.gtvmin.pool_model import rows_of
 from fedcluster_app.gtvmin.pool_settings import PoolSettings
 
@@ -33,11 +33,11 @@ def problem(seed: int) -> tuple[np.ndarray, dict[str, Summary], np.random.Genera
     for i in range(e):
         X, labels = rows(15 * k)
         moments = np.stack([row_moments(X[labels == c]).sum(axis=0) for c in range(k)])
-        received[f"s{i}"] = release(moments, np.full(d, 9.0 * (i == 3)), 0.0)
+        received[f"s{i}"] = summarised(moments, np.full(d, 9.0 * (i == 3)))
     return rows(15 * k)[0], received, rng
 
 
-def start(X: np.ndarray, k: int, seed: int) -> pool.PoolState:
+def start(X: np.ndarray, k: int | None, seed: int) -> pool.PoolState:
     return pool.init(X, k, PLAIN, np.random.default_rng(seed))
 
 
@@ -108,9 +108,9 @@ def test_units_and_place_do_not_matter(seed: int, scale: float, place: float) ->
 numbers = st.floats(allow_nan=True, allow_infinity=True, width=64)
 
 
-@given(data=st.data(), seed=seeds)
+@given(data=st.data(), seed=seeds, known=st.booleans())
 @FAST
-def test_no_message_breaks_a_node(data: st.DataObject, seed: int) -> None:
+def test_no_message_breaks_a_node(data: st.DataObject, seed: int, known: bool) -> None:
     X, received, rng = problem(seed)
     d, k = X.shape[1], len(received["s0"].counts)
 
@@ -119,12 +119,12 @@ def test_no_message_breaks_a_node(data: st.DataObject, seed: int) -> None:
         return np.array(data.draw(st.lists(numbers, min_size=size, max_size=size))).reshape(shape)
 
     bad = Summary(drawn(2), drawn(2, d), drawn(2, d, d))
-    state = start(X, k, seed)
+    state = start(X, k if known else None, seed)
     lively = replace(PLAIN, start_rounds=(1,))
     after = pool.step(state, X, {**received, "bad": bad}, lively, rng)
     mixture = after.mixture  # checks finite values, weights and definiteness
     assert np.isclose(mixture.weights.sum(), 1.0)
-    said = pool.message(after, PLAIN)
+    said = pool.message(after)
     assert np.isclose(said.counts.sum(), len(X))
     counts = receive({**received, "bad": bad}, rows_of(X), 20.0).counts
     assert counts.max() <= 20.0 * len(X) + 1e-9

@@ -18,6 +18,8 @@ from fedcluster_app.wire import LARGEST, LAYOUTS, ArraySpec, Payload, ScalarSpec
 
 # Other tests may have declared messages of their own.
 KINDS = {name: kind for name, (kind, _) in LAYOUTS.items() if kind.__module__.startswith(declared.__name__)}
+# Messages of components, whose fields must go together.
+COMPONENTS = ("ask.pool.round", "ask.pool.end", "pool.summary", "pool.end")
 every_kind = pytest.mark.parametrize("name", KINDS)
 
 
@@ -40,7 +42,8 @@ def arrays(spec: ArraySpec, sizes: dict[str, int]) -> st.SearchStrategy[Any]:
         low = int(-(2**63) if spec.low is None else spec.low)
         high = int(2**63 - 1 if spec.high is None else spec.high)
         return hnp.arrays(np.int64, shape, elements=st.integers(low, high))
-    elements = st.floats(-LARGEST if spec.low is None else spec.low, LARGEST)
+    low, high = -LARGEST if spec.low is None else spec.low, LARGEST if spec.high is None else spec.high
+    elements = st.floats(low, high)
     return hnp.arrays(np.float64, shape, elements=elements)
 
 
@@ -56,6 +59,27 @@ def mixtures(draw: st.DrawFn, features: int) -> Mixture:
 
 
 @st.composite
+def fitting(draw: st.DrawFn, values: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
+    """Those of the fields that must go together in a message of components."""
+    if "members" in values and draw(st.booleans()):
+        return dict.fromkeys(("members", "counts", "means", "covariances")) | {"neighbours": ()}
+    if "members" in values:
+        names = draw(st.integers(1, sizes["m"]))
+        members = draw(st.permutations([number % names for number in range(sizes["m"])]))
+        return {
+            "members": np.array(members),
+            "neighbours": tuple(f"site {number}" for number in range(names)),
+        }
+    if "places" not in values:
+        return {}
+    k, rows, columns = sizes["k"], *np.tril_indices(sizes["q"])
+    places = draw(st.permutations(range(sizes["s"])))[:k]
+    chosen = {"weights": np.full(k, 1 / k), "covariances": np.tile(1.0 * (rows == columns), (k, 1))}
+    absent = draw(st.sets(st.sampled_from(["trust", "attached"])))
+    return chosen | {"places": np.array(places)} | dict.fromkeys(absent)
+
+
+@st.composite
 def messages(draw: st.DrawFn, name: str) -> Any:
     """A message of any content that its layout allows."""
     kind, layout = LAYOUTS[name]
@@ -66,6 +90,9 @@ def messages(draw: st.DrawFn, name: str) -> Any:
         for letter in spec.shape.split()
     }
     sizes = {letter: draw(st.integers(1, 4)) for letter in sorted(letters)}
+    if name in COMPONENTS:
+        features = sizes["f" if "f" in sizes else "q"]
+        sizes |= {"t": features * (features + 1) // 2, "s": sizes.get("k", 1) + sizes.get("s", 0)}
     values = {
         field: draw(arrays(spec, sizes) if isinstance(spec, ArraySpec) else scalars(spec, sizes.get("c", 2)))
         for field, spec in layout.fields.items()
@@ -78,6 +105,8 @@ def messages(draw: st.DrawFn, name: str) -> Any:
         if edges:
             values["neighbours"] = tuple(f"site {number}" for number in range(edges))
         return kind(**values)
+    if name in COMPONENTS:
+        return kind(**values | draw(fitting(values, sizes)))
     optional = [f for f, spec in layout.fields.items() if isinstance(spec, ArraySpec) and spec.optional]
     absent = draw(st.sets(st.sampled_from(optional))) if optional else ()
     try:

@@ -19,8 +19,12 @@ from fedcluster_app.config import (
     parse_node_config,
     parse_run_config,
 )
+from fedcluster_app.coupling import pooling_of
 from fedcluster_app.errors import ConfigError
+from fedcluster_app.gtvmin.pool_settings import FAST, FULL, PoolSettings
 from fedcluster_app.keys import Key, keys_of
+from fedcluster_app.options import PoolConfig
+from fedcluster_app.server_app import strategy_of
 
 REPOSITORY = Path(__file__).parents[2]
 REAL = {"site-name": "a", "data-path": "/srv/a.csv"}
@@ -198,6 +202,10 @@ def test_a_whole_number_is_not_a_fraction(name: str, value: float) -> None:
         ("init", "random", "one of kmeans, kmeans++, asm-means, asm, got 'random'"),
         ("partition", "", "one of auto, iid, dirichlet, regime-a, regime-b, site, got ''"),
         ("asm-order", "random", "one of ratio, distance, got 'random'"),
+        ("pool-mode", "quick", "one of lean, fast, full, got 'quick'"),
+        ("pool-rounds", 0, "'auto' or a whole number of at least 1, got 0"),
+        ("pool-tolerance", -0.1, "a number of at least 0, got -0.1"),
+        ("pool-uniform", "auto", "one of off, on, got 'auto'"),
         ("fedgem-order", "farthest", "one of nearest, released, got 'farthest'"),
         ("fedgem-radius", "free", "one of published, gem, released, got 'free'"),
         ("fedgem-final-radius-is", "cubed", "one of squared, length, got 'cubed'"),
@@ -244,6 +252,37 @@ def test_keys_that_contradict_each_other() -> None:
     assert parse_run_config({"site-gains": "auto", "site-offsets": "auto"}).micro.site_gains == "auto"
     assert "give summaries the path" in run_error(assembly="keep")
     assert parse_run_config({"assembly": "keep", "summaries": "/srv/s.npz"}).micro.assembly == "keep"
+
+
+@pytest.mark.parametrize(
+    ("method", "values", "named"),
+    [
+        ("gtvmin", {"pool-mode": "fast"}, "pool-mode"),
+        ("gtvmin", {"pool-rounds": 3}, "pool-rounds"),
+        ("fedgem", {"pool-uniform": "on", "graph": "ring"}, "graph, pool-uniform"),
+        ("microcluster", {"pool-tolerance": 0.5}, "pool-tolerance"),
+        ("gtvpool", {"alpha": 1.0}, "alpha"),
+        ("gtvpool", {"discrepancy": "mmd", "gtv-rounds": 9}, "discrepancy, gtv-rounds"),
+        ("gtvpool", {"edge-weights": "graph"}, "edge-weights"),
+        ("gtvpool", {"micro-cell-rows": 9}, "micro-cell-rows"),
+    ],
+)
+def test_a_key_of_another_method_is_refused(method: str, values: dict[str, Any], named: str) -> None:
+    config = parse_run_config({"method": method, **values})
+    with pytest.raises(ConfigError, match=f"{named} would do nothing with method '{method}'"):
+        strategy_of(config)
+
+
+def test_keys_of_pooling_are_read_by_it() -> None:
+    own = {"pool-mode": "full", "pool-rounds": 3, "pool-tolerance": 0.5, "pool-uniform": "on"}
+    shared = {"components": 4, "graph": "ring", "max-age": 1}
+    config = parse_run_config({"method": "gtvpool", **own, **shared})
+    assert strategy_of(config).__name__ == "GTVPool"
+    found = pooling_of(config.pool, 7)
+    assert found == dataclasses.replace(FULL, min_count=7.0, max_rounds=3, tolerance=0.5, uniform=True)
+    assert pooling_of(PoolConfig(), 5) == PoolSettings()
+    assert pooling_of(PoolConfig(mode="fast"), 5) == FAST
+    assert pooling_of(PoolConfig(mode="full"), 5) == FULL
 
 
 def test_only_micro_clusters_take_axes_by_their_share() -> None:

@@ -172,6 +172,20 @@ def test_settings_reach_the_run_and_name_its_score(small):
     alone, coupled = (run_trial(Trial("iso", "B", "mmd", 0, {"alpha": alpha})) for alpha in (0, 1))
     assert coupled.ll != alone.ll
     assert (alone.method, coupled.method) == ("mmd alpha=0", "mmd alpha=1")
+    pooled = run_trial(Trial("iso", "B", "pool", 0, {"max_rounds": 1, "min_count": 0}))
+    assert pooled.ll != run_trial(Trial("iso", "B", "pool", 0, {"max_rounds": 0, "min_count": 0})).ll
+    assert pooled.method == "pool max_rounds=1 min_count=0"
+
+
+def test_settings_go_to_the_methods_that_have_them(small, capsys):
+    main(
+        [
+            *("--tables", "table2", "--readings", "A", "--seeds", "1"),
+            *("--methods", "euclidean,pool,local", "--settings", "alpha=0,min_count=3"),
+        ]
+    )
+    names = {line.split("  ")[0] for line in capsys.readouterr().out.splitlines() if line.startswith("iso")}
+    assert names == {"iso: euclidean alpha=0", "iso: pool min_count=3", "iso: local"}
 
 
 def test_intervals_of_medians_hold_the_median_and_shrink():
@@ -216,7 +230,7 @@ def test_tables_have_published_beside_reproduced():
 
 def test_published_figures_are_of_scenarios_that_are_run():
     assert {scenario for scenario, _ in PUBLISHED} <= set(SCENARIOS)
-    assert {method for _, method in PUBLISHED} == set(personal.METHODS)
+    assert {method for _, method in PUBLISHED} == set(personal.PAPER)
     assert {figure for figures in PUBLISHED.values() for figure in figures} == set(personal.FIGURES)
     assert PUBLISHED["var", "mmd"] == {"ll": "-3.53", "error": "0.10", "nmi": "1.00"}
     assert set(SCENARIOS) == {name for names in TABLES.values() for name in names}

@@ -9,9 +9,16 @@ from hypothesis import strategies as st
 
 from strategies.plausible import Totals
 
+FAST = settings(deadline=None, derandomize=True, max_examples=150)
+seeds = st.integers(0, 2**32 - 1)
+
 
 def totals(X):
     return Totals(float(len(X)), X.mean(axis=0), X.var(axis=0))
+
+
+def part_of(X: np.ndarray, told: Totals) -> str | None:
+    return totals(X).problem_of_part(np.array([told.rows]), told.mean[None], told.variance[None])
 
 
 @given(
@@ -60,3 +67,66 @@ def test_a_constant_feature_admits_one_value(value):
     assert totals(X).problem_of_part(np.array([3.0]), np.array([[1.0, value]])) is None
     moved = np.array([[1.0, value + 1e-3 * (1 + abs(value))]])
     assert totals(X).problem_of_part(np.array([3.0]), moved) is not None
+
+
+def rows(seed: int) -> tuple[np.ndarray, np.random.Generator]:
+    rng = np.random.default_rng(seed)
+    n, q = int(rng.integers(1, 60)), int(rng.integers(1, 4))
+    X = rng.standard_t(2.5, size=(n, q)) * 10 ** rng.uniform(-2, 2, q) + 10 * rng.normal(size=q)
+    if rng.random() < 0.3:
+        X[:, 0] = X[0, 0]
+    return X, rng
+
+
+@given(seed=seeds)
+@FAST
+def test_some_of_the_rows_always_pass(seed: int) -> None:
+    X, rng = rows(seed)
+    part = X[rng.random(len(X)) < rng.random()]
+    if len(part):
+        assert part_of(X, totals(part)) is None
+    assert part_of(X, totals(X)) is None
+
+
+@given(seed=seeds)
+@FAST
+def test_components_by_responsibilities_always_pass(seed: int) -> None:
+    X, rng = rows(seed)
+    k = int(rng.integers(1, 6))
+    R = rng.dirichlet(np.full(k, 0.3), size=len(X))
+    shown = rng.random(k) < 0.7
+    shown[int(rng.integers(k))] = True
+    masses = R.sum(axis=0)
+    means = (R.T @ X) / masses[:, None]
+    variances = np.array([R[:, c] @ np.square(X - means[c]) / masses[c] for c in range(k)])
+    # The withheld ones are there with 0 everywhere.
+    told = (masses * shown, means * shown[:, None], variances * shown[:, None])
+    assert totals(X).problem_of_part(*told) is None
+
+
+@given(seed=seeds)
+@FAST
+def test_the_farthest_that_some_rows_can_lie_is_the_border(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 200))
+    part = int(rng.integers(1, n - 1))
+    mean, variance = rng.normal(size=1), np.array([rng.uniform(0.1, 9)])
+    whole = Totals(float(n), mean, variance)
+    # All of the part at one point, all others at another: variance = part / (n - part) times its distance².
+    farthest = np.sqrt(variance * (n - part) / part) * rng.choice([-1, 1])
+    spot = np.zeros(1)
+    assert (
+        whole.problem_of_part(np.array([float(part)]), (mean + 0.99 * farthest)[None], (spot)[None]) is None
+    )
+    assert whole.problem_of_part(np.array([float(part)]), (mean + farthest)[None], (spot)[None]) is None
+    text = whole.problem_of_part(np.array([float(part)]), (mean + 1.01 * farthest)[None], (spot)[None])
+    assert text == "they lie where the site's rows cannot"
+    # Their own spread counts as well.
+    assert (
+        whole.problem_of_part(np.array([float(part)]), (mean)[None], (0.99 * variance * n / part)[None])
+        is None
+    )
+    assert (
+        whole.problem_of_part(np.array([float(part)]), (mean)[None], (1.01 * variance * n / part)[None])
+        is not None
+    )

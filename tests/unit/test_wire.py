@@ -15,10 +15,15 @@ from fedcluster_app.messages import (
     AskFedGEMRound,
     AskGTVRound,
     AskLabels,
+    AskPoolEnd,
+    AskPoolRound,
     FedGEMBalls,
     FedGEMStart,
     Hello,
     Labelled,
+    PoolEnd,
+    PoolMemory,
+    PoolSummary,
     SiteFolder,
 )
 from fedcluster_app.messages.gtvmin import stacked
@@ -38,22 +43,32 @@ from fedcluster_app.wire import (
     message,
 )
 
-SIZES = {"d": 3, "t": 6, "q": 2, "f": 2, "k": 4, "m": 5, "s": 7, "c": 3, "e": 3, "n": 6}
+SIZES = {"d": 3, "t": 6, "q": 2, "f": 2, "k": 4, "m": 5, "s": 7, "c": 3, "e": 3, "p": 3, "r": 2, "n": 6}
+# Messages of components whose fields must go together, all in two features.
+COMPONENTS = (AskPoolRound, AskPoolEnd, PoolSummary, PoolEnd)
 SCALARS = {str: "text", int: 3, float: 0.5, bool: True, tuple: ("a=1", "b=2", "c=3")}
 
 
 def example(kind: type) -> Any:
     """A message with every field filled in, made from its layout."""
     values: dict[str, Any] = {}
+    sizes = SIZES | ({"t": 3} if kind in COMPONENTS else {})
     for name, spec in layout_of(kind).fields.items():
         if isinstance(spec, ArraySpec):
-            shape = [SIZES[letter] for letter in spec.shape.split()]
+            shape = [sizes[letter] for letter in spec.shape.split()]
             values[name] = np.arange(1, np.prod(shape) + 1, dtype=spec_dtype(spec)).reshape(shape)
             if spec.high is not None:
                 np.minimum(values[name], spec.high, out=values[name], casting="unsafe")
         else:
             values[name] = SCALARS[spec.kind]
-    if "covariances" in values and kind is not AskLabels:  # with fields that must be mixtures
+    if kind in COMPONENTS:
+        fitting = {"members": np.array([2, 0, 1, 1, 0]), "places": np.array([3, 6, 0, 1])}
+        fitting |= {
+            "weights": np.full(4, 0.25),
+            "covariances": np.tile([1.0, 0.5, 1.0], (len(values["means"]), 1)),
+        }
+        values |= {name: part for name, part in fitting.items() if name in values}
+    elif "covariances" in values and kind not in (AskLabels, PoolMemory):  # with fields that must be mixtures
         mixture = Mixture(
             np.array([0.25, 0.75]), np.array([[1.0, 2.0], [3.0, 4.0]]), np.tile(np.eye(2), (2, 1, 1))
         )
@@ -191,6 +206,8 @@ def test_only_optional_arrays_may_be_missing(kind: type, name: str, spec: ArrayS
         assert failure(payload, kind) == where(kind, name) + expected
     elif (kind, name) == (AskGTVRound, "edges"):
         assert "0 edges for the site and 3 neighbours" in failure(payload, kind)
+    elif kind in (AskPoolRound, AskPoolEnd) and name not in ("components", "score_scale"):
+        assert "expected all of a component, or no component" in failure(payload, kind)
     elif kind is not Labelled:
         assert getattr(decode(payload, kind, sender="a"), name) is None
 
@@ -302,6 +319,46 @@ def test_counts_of_classes_are_of_the_global_clusters() -> None:
     payload = encode(example(Labelled))
     payload.arrays["own_contingency"] = np.ones((3, 2), dtype=np.int64)
     assert "labelled.own_contingency: expected shape (c m)" in failure(payload, Labelled)
+
+
+def test_components_are_of_the_neighbours_that_are_named() -> None:
+    payload = encode(example(AskPoolRound))
+    found = decode(payload, AskPoolRound, sender="a").summaries
+    assert {name: part.counts.tolist() for name, part in found.items()} == {
+        "a=1": [2.0, 5.0],
+        "b=2": [3.0, 4.0],
+        "c=3": [1.0],
+    }
+    for name, part in found.items():
+        np.testing.assert_array_equal(part.covariances, part.covariances.transpose(0, 2, 1), err_msg=name)
+    payload.arrays["members"] = np.array([0, 0, 1, 1, 0])
+    assert "ask.pool.round: components of 2 neighbours for 3 names" in failure(payload, AskPoolRound)
+    for field in ("members", "counts", "means", "covariances"):
+        del payload.arrays[field]
+    assert "ask.pool.round: components of 0 neighbours for 3 names" in failure(payload, AskPoolRound)
+    payload.scalars["neighbours"] = "[]"
+    assert decode(payload, AskPoolRound, sender="a").summaries == {}
+
+
+@pytest.mark.parametrize("kind", COMPONENTS)
+def test_triangles_are_of_the_features(kind: type) -> None:
+    payload = encode(example(kind))
+    payload.arrays["covariances"] = np.ones((len(payload.arrays["means"]), 4))
+    assert f"{layout_of(kind).name}: " in failure(payload, kind)
+
+
+@pytest.mark.parametrize("places", [[0, 1, 2, 7], [0, 1, 2, 2]])
+def test_components_have_places_of_their_own(places: list[int]) -> None:
+    payload = encode(example(PoolEnd))
+    payload.arrays["places"] = np.array(places)
+    text = f"site 'a': pool.end.places: expected different ones under 7, got {places}"
+    assert failure(payload, PoolEnd) == text
+
+
+def test_an_end_is_a_mixture() -> None:
+    payload = encode(example(PoolEnd))
+    payload.arrays["weights"] = np.full(4, 0.5)
+    assert failure(payload, PoolEnd).startswith("site 'a': pool.end: Mixture.weights: expected")
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

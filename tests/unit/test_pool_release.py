@@ -1,0 +1,287 @@
+"""What a pooling node lets out: by brute force, from released things alone, and nothing of hidden rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedcluster_app.gtvmin import pool
+from fedcluster_app.gtvmin.niw import moments_of, row_moments, summaries_of
+from fedcluster_app.gtvmin.pool import PoolState
+from fedcluster_app.gtvmin.pool_message import Summary
+from fedcluster_app.gtvmin.pool_model import Models, Rows, lone, rows_of
+from fedcluster_app.gtvmin.pool_release import Shown, mixture_of, released, shown
+from fedcluster_app.gtvmin.pool_settings import PoolSettings
+from fedcluster_app.gtvmin.pool_weights import draw_weights
+from fedcluster_app.mixtures import Mixture
+
+FAST = settings(deadline=None, derandomize=True, max_examples=200)
+ALL = PoolSettings(min_count=0.0)
+CENTERS = np.array([[-6.0, 0.0], [6.0, 0.0], [0.0, 7.0]])
+A0 = ALL.concentration
+
+
+def table(seed: int, *sizes: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.repeat(CENTERS[: len(sizes)], sizes, axis=0) + rng.normal(size=(sum(sizes), 2)) + [3.0, -2.0]
+
+
+def by_label(rows: Rows, labels: np.ndarray) -> Models:
+    """Models of the three groups, with covariances of the rows."""
+    own = np.array([row_moments(rows.X[labels == c]).sum(axis=0) for c in range(3)])[None]
+    counts, means, covariances = summaries_of(own)
+    one = np.ones(1)
+    return lone(
+        counts / counts.sum(), means, covariances + 0.1 * np.eye(2), np.eye(2)[None], one, one, own, one
+    )
+
+
+def pooled(*sizes: int, min_count: float = 5.0) -> tuple[pool.PoolState, np.ndarray, Rows]:
+    """A node of clusters of these sizes, after a round with two neighbours that have all three."""
+    X, chosen = table(0, *sizes), replace(ALL, min_count=min_count)
+    heard = {
+        name: pool.message(pool.init(table(seed, 30, 30, 30), 3, chosen, np.random.default_rng(seed)))
+        for seed, name in ((1, "b"), (2, "c"))
+    }
+    state = pool.init(X, 3, chosen, np.random.default_rng(5))
+    return pool.step(state, X, heard, chosen, np.random.default_rng(6)), X, rows_of(X)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 14), min_size=3, max_size=3).filter(lambda sizes: sum(sizes) >= 3),
+    seed=st.integers(0, 9),
+    least=st.integers(1, 6),
+)
+@FAST
+def test_nothing_small_is_released_and_nothing_small_is_missing(
+    sizes: list[int], seed: int, least: int
+) -> None:
+    X = table(seed, *sizes)
+    rows = rows_of(X)
+    models = pool.init(X, 3, ALL, np.random.default_rng(seed)).models
+    counts = released(models, rows, float(least))[:, 0, 0]
+    assert ((counts == 0) | (counts >= least - 1e-6)).all()
+    missing, small = len(X) - counts.sum(), models.own[0, :, 0, 0] < least - 1e-6
+    if not counts.any():
+        return
+    assert abs(missing) < 1e-6 or missing >= least - 1e-6
+    if not small.any():
+        np.testing.assert_array_equal(released(models, rows, float(least)), models.own[0])
+    elif (counts > 0).sum() == (~small).sum():
+        # No more rows are left out than that takes, but for a part of one.
+        assert missing < max(models.own[0, small, 0, 0].sum(), least) + 1 + 0.1
+
+
+def test_a_few_rows_are_not_missing_alone() -> None:
+    X = table(0, 40, 30, 2)
+    rows = rows_of(X)
+    models = by_label(rows, np.repeat([0, 1, 2], [40, 30, 2]))
+    own = released(models, rows, 5.0)
+    assert own[2, 0, 0] == 0
+    assert own[:, 0, 0].sum() == pytest.approx(67, abs=0.1)
+    # What is missing is of two rows around (0, 7) and three of other clusters.
+    rest = row_moments(rows.X).sum(axis=0) - own.sum(axis=0)
+    assert rest[0, 0] == pytest.approx(5, abs=0.1)
+    assert np.linalg.norm(rest[0, 1:] / rest[0, 0] + rows.origin - [3.0, 5.0]) > 2.0
+    # Enough that are missing may be missing alone.
+    models = by_label(rows, np.repeat([0, 1, 2, 2], [40, 20, 10, 2]))
+    kept = released(models, rows, 12.5)
+    assert not kept[2].any()
+    assert kept[:, 0, 0].sum() == pytest.approx(72 - 12.5, abs=1.1)
+    np.testing.assert_array_equal(released(models, rows, 12.0), models.own[0])
+
+
+def test_rows_of_junk_are_no_difference_either() -> None:
+    X = np.concatenate([table(0, 40, 30), [[60.0, 60.0], [-60.0, 70.0]]])
+    rows, robust = rows_of(X, uniform=True), replace(ALL, uniform=True)
+    models = pool.init(X, 2, robust, np.random.default_rng(0)).models
+    junk = len(X) - models.own[0, :, 0, 0].sum()
+    assert 0.5 < junk < 3
+    missing = len(X) - released(models, rows, 5.0)[:, 0, 0].sum()
+    assert 5.0 - 1e-6 <= missing < 6.1
+    np.testing.assert_array_equal(released(models, rows, 0.5), models.own[0])
+
+
+def test_what_is_said_is_of_the_nodes_own_rows() -> None:
+    X = table(0, 20, 12, 9)
+    rows, labels = rows_of(X), np.repeat([0, 1, 2], [20, 12, 9])
+    state = PoolState(by_label(rows, labels), rows.origin, np.zeros(0), {}, {}, 0.0)
+    said = pool.message(replace(state, released=released(state.models, rows, 9.0)))
+    np.testing.assert_allclose(said.counts, [20, 12, 9])
+    np.testing.assert_allclose(said.means, [X[labels == c].mean(axis=0) for c in range(3)])
+    np.testing.assert_allclose(said.covariances, [np.cov(X[labels == c].T, bias=True) for c in range(3)])
+    said = pool.message(replace(state, released=released(state.models, rows, 10.0)))
+    assert said.counts[2] == 0
+    assert not said.means[2].any()
+    assert not said.covariances[2].any()
+
+
+def seen_of(models: Models, rows: Rows, least: float) -> Shown:
+    return shown(models, released(models, rows, least), rows, A0)
+
+
+def reference(own: np.ndarray, lent: np.ndarray, spread: float, s: float, origin: np.ndarray) -> Shown:
+    """The mixture of totals by the formulas of the specification, component by component."""
+    totals, d = own + lent, own.shape[1] - 1
+    scatters, counts = np.zeros((len(totals), d, d)), totals[:, 0, 0]
+    for c, moments in enumerate(totals):
+        if counts[c] > 0:
+            scatters[c] = moments[1:, 1:] - np.outer(moments[0, 1:], moments[0, 1:]) / counts[c]
+    size = counts.sum()
+    within = scatters.sum(axis=0) / max(size - (counts > 1).sum(), size / 2) + 1e-3 * spread / d * np.eye(d)
+    weights = draw_weights(own[None, :, 0, 0], lent[None, :, 0, 0], A0)[0][0]
+    places = [c for c in range(len(totals)) if counts[c] >= 0.5]
+    means = np.array([totals[c, 0, 1:] / counts[c] + origin for c in places])
+    covariances = np.array([(s * within + scatters[c]) / (s + counts[c]) for c in places])
+    return Shown(Mixture(weights[places] / weights[places].sum(), means, covariances), np.array(places))
+
+
+def assert_same(found: Shown, expected: Shown) -> None:
+    np.testing.assert_array_equal(found.places, expected.places)
+    for part in ("weights", "means", "covariances"):
+        np.testing.assert_allclose(
+            getattr(found.mixture, part), getattr(expected.mixture, part), atol=1e-9, err_msg=part
+        )
+
+
+def test_where_all_may_be_seen_it_is_the_nodes_own_mixture() -> None:
+    state, _, rows = pooled(40, 30, 20, min_count=0.0)
+    models, found = state.models, seen_of(state.models, rows, 0.0)
+    np.testing.assert_array_equal(found.places, [0, 1, 2])
+    np.testing.assert_allclose(found.mixture.means, state.mixture.means, atol=1e-12)
+    np.testing.assert_allclose(found.mixture.weights, state.mixture.weights, atol=1e-12)
+    # The common covariance alone is renewed: S = (s W + scatter) / (s + n).
+    s, counts = models.strength[0], models.totals[0, :, 0, 0]
+    totals = models.totals[0]
+    expected = reference(models.own[0], totals - models.own[0], rows.spread, s, rows.origin)
+    moved = found.mixture.covariances - state.mixture.covariances
+    drawn = moved * ((s + counts) / s)[:, None, None]
+    np.testing.assert_allclose(drawn, np.broadcast_to(drawn[0], drawn.shape), atol=1e-9)
+    assert_same(found, expected)
+
+
+def reader(summary: Summary, models: Models, X: np.ndarray) -> Shown:
+    """The same mixture, by one who has only what was said and what the neighbours sent."""
+    greeting = np.trace(np.cov(X.T, bias=True))  # all rows together are known from the greeting
+    seen = summary.counts[:, None] > 0
+    own = moments_of(summary.counts, (summary.means - X.mean(axis=0)) * seen, summary.covariances)
+    if not (own[:, 0, 0] + models.discount[0] * models.borrowed[0, :, 0, 0] >= 0.5).any():
+        own[0] = len(X) * moments_of(np.ones(1), np.zeros((1, X.shape[1])), np.cov(X.T, bias=True)[None])[0]
+    return reference(
+        own, models.discount[0] * models.borrowed[0], greeting, models.strength[0], X.mean(axis=0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "hidden"),
+    [((40, 30, 20), 0), ((40, 30, 2), 1), ((40, 3, 3), 2), ((40, 2, 4), 2), ((3, 3, 3), 3)],
+)
+def test_the_mixture_is_a_function_of_what_is_known_alone(sizes: tuple[int, ...], hidden: int) -> None:
+    state, X, rows = pooled(*sizes)
+    said = pool.message(state)
+    assert (said.counts == 0).sum() == hidden
+    assert_same(seen_of(state.models, rows, 5.0), reader(said, state.models, X))
+
+
+def test_rows_that_are_hidden_move_nothing() -> None:
+    state, _, rows = pooled(40, 3, 3)
+    before, own = seen_of(state.models, rows, 5.0), state.models.own.copy()
+    counts = own[0, :, 0, 0]
+    seen = counts >= 5.0
+    assert seen.sum() == 1
+    for c in np.flatnonzero(~seen):
+        own[0, c] += 0.3 * row_moments(np.array([[4.0, -9.0]]))[0] * min(1.0, counts[c])
+        own[0, c, 0, 0] = counts[c]  # other rows, as many
+    after = seen_of(replace(state.models, own=own), rows, 5.0)
+    np.testing.assert_array_equal(before.places, after.places)
+    for part in ("weights", "means", "covariances"):
+        np.testing.assert_array_equal(getattr(before.mixture, part), getattr(after.mixture, part))
+    # A hidden component is seen as neighbours alone have it.
+    lent = state.models.borrowed[0]
+    for position, c in enumerate(before.places):
+        if not seen[c]:
+            np.testing.assert_allclose(
+                before.mixture.means[position], lent[c, 0, 1:] / lent[c, 0, 0] + rows.origin
+            )
+    # Rows that may be seen do move it.
+    own = state.models.own.copy()
+    own[0, np.flatnonzero(seen)[0], 0, 1] += 1.0
+    moved = seen_of(replace(state.models, own=own), rows, 5.0)
+    assert not np.array_equal(moved.mixture.means, before.mixture.means)
+
+
+def test_a_node_alone_with_small_components_is_one_gaussian() -> None:
+    X = table(0, 3, 3, 3)
+    rows = rows_of(X)
+    state = pool.init(X, 3, ALL, np.random.default_rng(0))
+    found = seen_of(state.models, rows, 5.0)
+    np.testing.assert_array_equal(found.places, [0])
+    np.testing.assert_allclose(found.mixture.weights, [1.0])
+    np.testing.assert_allclose(found.mixture.means[0], X.mean(axis=0))
+    # (s W + n C) / (s + n), W the same rows' covariance about one mean, and the ridge.
+    n, s, C = len(X), state.models.strength[0], np.cov(X.T, bias=True)
+    within = n * C / (n - 1) + 1e-3 * np.trace(C) / 2 * np.eye(2)
+    np.testing.assert_allclose(found.mixture.covariances[0], (s * within + n * C) / (s + n))
+
+
+def test_components_that_nothing_stands_behind_are_not_shown() -> None:
+    X = table(0, 12)
+    rows = rows_of(X)
+    own = np.zeros((1, 3, 3, 3))
+    own[0, 1] = row_moments(rows.X).sum(axis=0)
+    one = np.ones(1)
+    models = lone(
+        np.full((1, 3), 1 / 3),
+        np.zeros((1, 3, 2)),
+        np.tile(np.eye(2), (1, 3, 1, 1)),
+        np.eye(2)[None],
+        one,
+        one,
+        own,
+        one,
+    )
+    found = seen_of(models, rows, 5.0)
+    np.testing.assert_array_equal(found.places, [1])
+    assert found.mixture.weights.sum() == pytest.approx(1.0)
+
+
+def test_a_mixture_is_made_of_what_was_released() -> None:
+    X = table(0, 20, 12, 9)
+    labels, d = np.repeat([0, 1, 2], [20, 12, 9]), 2
+    groups = [X[labels == c] for c in (0, 1)]
+    said = Summary(
+        np.array([20.0, 0.0, 12.0]),
+        np.array([groups[0].mean(axis=0), [0, 0], groups[1].mean(axis=0)]),
+        np.array([np.cov(groups[0].T, bias=True), np.zeros((2, 2)), np.cov(groups[1].T, bias=True)]),
+    )
+    found = mixture_of(said)
+    assert found is not None
+    np.testing.assert_array_equal(found.places, [0, 2])
+    np.testing.assert_allclose(found.mixture.weights, [20 / 32, 12 / 32])
+    np.testing.assert_allclose(found.mixture.means, said.means[[0, 2]])
+    scatters = [len(group) * np.cov(group.T, bias=True) for group in groups]
+    spread = np.trace(np.cov(np.concatenate(groups).T, bias=True))
+    within = sum(scatters) / (32 - 2) + 1e-3 * spread / d * np.eye(d)
+    for covariance, scatter, group in zip(found.mixture.covariances, scatters, groups, strict=True):
+        np.testing.assert_allclose(covariance, ((d + 1) * within + scatter) / (d + 1 + len(group)))
+
+
+def test_nothing_released_is_no_mixture() -> None:
+    assert mixture_of(Summary(np.zeros(2), np.zeros((2, 3)), np.zeros((2, 3, 3)))) is None
+
+
+def test_one_point_is_a_mixture_too() -> None:
+    found = mixture_of(Summary(np.array([1.0]), np.array([[2.0, 3.0]]), np.zeros((1, 2, 2))))
+    assert found is not None
+    np.testing.assert_allclose(found.mixture.means, [[2.0, 3.0]])
+    assert np.linalg.eigvalsh(found.mixture.covariances[0]).min() > 0
+
+
+def test_covariances_of_no_rows_are_refused() -> None:
+    crooked = np.array([[[1.0, 9.0], [9.0, 1.0]]])
+    with pytest.raises(ValueError, match="positive definite"):
+        mixture_of(Summary(np.array([50.0]), np.zeros((1, 2)), crooked))
