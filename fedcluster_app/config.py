@@ -31,6 +31,7 @@ from fedcluster_app.options import (
 )
 from fedcluster_app.rival_options import (
     AFCLConfig,
+    AlignedConfig,
     FedKMeansConfig,
     FFCMConfig,
     KFedConfig,
@@ -92,6 +93,7 @@ class RunConfig:
     local: LocalConfig = field(default_factory=LocalConfig)
     kfed: KFedConfig = field(default_factory=KFedConfig)
     fedkmeans: FedKMeansConfig = field(default_factory=FedKMeansConfig)
+    aligned: AlignedConfig = field(default_factory=AlignedConfig)
     ffcm: FFCMConfig = field(default_factory=FFCMConfig)
     spahm: SpahmConfig = field(default_factory=SpahmConfig)
     afcl: AFCLConfig = field(default_factory=AFCLConfig)

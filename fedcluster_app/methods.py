@@ -120,6 +120,17 @@ METHODS = {
             settings=("clusters", "fedkmeans"),
             required=("k",),
         ),
+        Method(
+            name="fedkmeans-aligned",
+            family="global",
+            needs="k",
+            sends="sums and counts of the rows of clusters; the coordinator needs them site by site",
+            rounds="until no centre moves, at most aligned-rounds",
+            source="the baseline FedKMeans of arXiv:2609.19202",
+            strategy="strategies.fedkmeans_aligned.FedKMeansAligned",
+            settings=("clusters", "aligned"),
+            required=("k",),
+        ),
         *(
             Method(
                 name=f"ffcm-{word}",

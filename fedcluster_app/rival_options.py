@@ -59,6 +59,21 @@ class FedKMeansConfig:
 
 
 @dataclass(frozen=True)
+class AlignedConfig:
+    """Federated k-means by averages of matched centres."""
+
+    weighting: Literal["sites", "clusters"] = key(
+        "aligned-weighting",
+        "sites",
+        "what a centre counts with in the average: all rows of its site (published), or its own",
+    )
+    rounds: int = key("aligned-rounds", 40, "most rounds of fedkmeans-aligned", low=1, high=10_000)
+    tolerance: float = key(
+        "aligned-tolerance", 1e-4, "stop when no centre moved further (scaled units)", low=0.0
+    )
+
+
+@dataclass(frozen=True)
 class SpahmConfig:
     """SPAHM, local centres matched by a Beta-Bernoulli process."""
 

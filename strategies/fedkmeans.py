@@ -24,6 +24,8 @@ class FedKMeans(GlobalRounds[FedKMeansState]):
     **Source**: Garst and Reinders, Federated k-means clustering, arXiv:2310.01195.
     """
 
+    ask_type: type[AskFedKMeans] = AskFedKMeans
+
     def first(self, agreement: Agreement) -> FedKMeansState:
         """Start without centres."""
         if self.config.fedkmeans.start == "kmeans++":
@@ -33,7 +35,7 @@ class FedKMeans(GlobalRounds[FedKMeansState]):
     def question(self, run: GlobalRun[FedKMeansState]) -> tuple[Any, type, dict[str, int]]:
         """Send the centres as they stand."""
         centers = run.kernel.centers if len(run.kernel.centers) else None
-        return AskFedKMeans(**vars(run.agreement.scaling), centers=centers), FedKMeansSums, {}
+        return self.ask_type(**vars(run.agreement.scaling), centers=centers), FedKMeansSums, {}
 
     def problem(self, state: GlobalRun[FedKMeansState], name: str, answer: Any) -> str | None:
         """Say why sums cannot be of the site's rows."""
@@ -50,8 +52,7 @@ class FedKMeans(GlobalRounds[FedKMeansState]):
 
     def take(self, run: GlobalRun[FedKMeansState], answers: Mapping[str, Any]) -> FedKMeansState:
         """Cluster the means of all sites."""
-        sent = {name: ClusterSums(answer.sums, answer.counts) for name, answer in answers.items()}
-        return fedkmeans.step(run.kernel, sent, stream(self.config.seed, "fedkmeans", run.rounds))
+        return fedkmeans.step(run.kernel, sums_of(answers), stream(self.config.seed, "fedkmeans", run.rounds))
 
     def stopped_by(self, kernel: FedKMeansState) -> str:
         """Stop when no centre moves."""
@@ -69,3 +70,12 @@ class FedKMeans(GlobalRounds[FedKMeansState]):
         if len(found) == kernel.k:
             return ()
         return (f"only {len(found)} distinct means came, so there are fewer clusters than k={kernel.k}",)
+
+
+def sums_of(answers: Mapping[str, FedKMeansSums]) -> dict[str, ClusterSums]:
+    """Return the sums of every site, without the clusters that it withholds."""
+    held = {name: answer.counts > 0 for name, answer in answers.items()}
+    return {
+        name: ClusterSums(answer.sums[held[name]], answer.counts[held[name]])
+        for name, answer in answers.items()
+    }

@@ -32,6 +32,11 @@ class AskFedKMeans(AgreedScaling):
     centers: FloatArray | None = array("m q", "global centres", optional=True)
 
 
+@message("ask.fedkmeans.aligned")
+class AskFedKMeansAligned(AskFedKMeans):
+    """The same, with clusters of the best of several k-means if there are no centres."""
+
+
 @message("fedkmeans.sums", leaves_site=True)
 class FedKMeansSums:
     """Sums over a site's rows. What they leave out is nothing, or ``min-count`` rows or more."""

@@ -38,6 +38,7 @@ STEPS: dict[type, Step] = {
     messages.AskKFed: centers.of_kfed,
     messages.AskSpahm: centers.of_spahm,
     messages.AskFedKMeans: fedkmeans.answer,
+    messages.AskFedKMeansAligned: fedkmeans.aligned,
     messages.AskFFCM: ffcm.answer,
     messages.AskAFCLSeeds: afcl.seeds,
     messages.AskAFCLRound: afcl.advance,

@@ -22,6 +22,7 @@ Fault = Callable[[Message, Message], Message | None]
 SETTINGS: dict[str, dict[str, Any]] = {
     "kfed": {"k": 3, "local-k": 3},
     "fedkmeans": {"k": 3},
+    "fedkmeans-aligned": {"k": 3},
     "ffcm-avg1": {"k": 3, "ffcm-fuzzifier": 1.5},
     "ffcm-avg2": {"k": 3, "ffcm-fuzzifier": 1.5},
     "spahm": {"local-k": 3},
@@ -30,11 +31,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
 UPLOADS = {
     "kfed": ("centers",),
     "fedkmeans": ("sums", "sums"),
+    "fedkmeans-aligned": ("sums", "sums"),
     "ffcm-avg1": ("sums", "sums"),
     "ffcm-avg2": ("sums", "sums"),
     "spahm": ("centers",),
     "afcl": ("seeds", "updates"),
 }
+# Sites start from the best of several k-means, which on few rows no seed changes.
+SEEDLESS = ("fedkmeans-aligned",)
 ROUNDS = [method for method, uploads in UPLOADS.items() if len(uploads) > 1]
 
 
