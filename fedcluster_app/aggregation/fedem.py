@@ -31,12 +31,12 @@ from fedcluster_app.aggregation.gaussians import (
     pooled_start,
     stacked,
     stopped,
-    withheld,
+    sums_of,
 )
 from fedcluster_app.errors import ConfigError, DataError
 from fedcluster_app.mixtures.densities import responsibilities
 from fedcluster_app.mixtures.mixture import Mixture
-from fedcluster_app.mixtures.statistics import Statistics, collect
+from fedcluster_app.mixtures.statistics import Statistics
 from fedcluster_app.mixtures.types import FloatArray
 
 
@@ -88,7 +88,7 @@ def client_start(
     -----
     **Source**: ours; Marfoq et al. start from random models.
     """
-    return withheld(kmeans_statistics(X, k, rng, n_init=n_init), min_count)
+    return kmeans_statistics(X, k, rng, n_init=n_init, min_count=min_count)
 
 
 def client_step(
@@ -121,9 +121,8 @@ def client_step(
     Withholding is ours.
     """
     R, log_likelihood = responsibilities(X, client_finish(components, weights))
-    stats = withheld(collect(X, R, "full"), min_count)
     own = R.mean(axis=0) if len(X) else weights
-    return SiteSums(stats, float(log_likelihood.sum()), len(X)), own
+    return SiteSums(sums_of(X, R, min_count), float(log_likelihood.sum()), len(X)), own
 
 
 def client_finish(components: Mixture, weights: FloatArray) -> Mixture:

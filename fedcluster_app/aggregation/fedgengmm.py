@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcluster_app.aggregation.gaussians import kmeans_statistics, pooled_start, stacked, withheld
+from fedcluster_app.aggregation.gaussians import kmeans_statistics, pooled_start, stacked, sums_of
 from fedcluster_app.errors import ConfigError, DataError
 from fedcluster_app.mixtures import em
 from fedcluster_app.mixtures.densities import responsibilities
 from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.mixtures.sampling import sample
-from fedcluster_app.mixtures.statistics import Statistics, collect, mixture_from
+from fedcluster_app.mixtures.statistics import Statistics, mixture_from
 from fedcluster_app.mixtures.types import FloatArray
 
 # Rows drawn for each component and feature, at least.
@@ -121,7 +121,7 @@ def client_step(
     if not len(X):
         return kmeans_statistics(X, k, rng)
     fitted = best_fit(X, k, rng, n_init=n_init, reg_covar=reg_covar, tol=tol, max_iter=max_iter)
-    return withheld(collect(X, responsibilities(X, fitted)[0], "full"), min_count)
+    return sums_of(X, responsibilities(X, fitted)[0], min_count)
 
 
 def server_step(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from fedcluster_app.errors import ConfigError
 from fedcluster_app.mixtures.kmeans import kmeans
 from fedcluster_app.mixtures.mixture import Mixture
+from fedcluster_app.mixtures.release import released
 from fedcluster_app.mixtures.statistics import Statistics, collect, merge_all, mixture_from
 from fedcluster_app.mixtures.types import FloatArray, IntArray
 
@@ -40,16 +41,26 @@ class SiteSums:
     model: int = 0
 
 
-def kmeans_statistics(X: FloatArray, k: int, rng: np.random.Generator, *, n_init: int = 5) -> Statistics:
+def kmeans_statistics(
+    X: FloatArray, k: int, rng: np.random.Generator, *, n_init: int = 5, min_count: float = 0
+) -> Statistics:
     """Statistics of the clusters of a site's k-means, at most min(k, n); none at a site without rows.
 
-    Raises ConfigError if `k` is below 1.
+    Of clusters of fewer rows than `min_count` all is 0; see `mixtures.release.released`. Raises ConfigError
+    if `k` is below 1.
     """
     if k < 1:
         raise ConfigError(f"k: expected at least 1, got {k}")
     if not len(X):
         return collect(X, np.empty((0, 0)), "full")
-    return collect(X, _members(kmeans(X, min(k, len(X)), rng, n_init=n_init).labels), "full")
+    members = _members(kmeans(X, min(k, len(X)), rng, n_init=n_init).labels)
+    return sums_of(X, members, min_count)
+
+
+def sums_of(X: FloatArray, R: FloatArray, min_count: float) -> Statistics:
+    """Statistics of the rows (n, d) under responsibilities (n, k), as far as a site may release them; else 0."""
+    stats = collect(X, released(R, min_count), "full")
+    return replace(stats, means=np.where(stats.mass[:, None] > 0, stats.means, 0.0))
 
 
 def grouped(stats: Statistics, k: int, rng: np.random.Generator, *, n_init: int = 5) -> Statistics:
@@ -73,16 +84,6 @@ def _members(labels: IntArray) -> FloatArray:
     used, own = np.unique(labels, return_inverse=True)
     indicators: FloatArray = np.eye(len(used))[own.reshape(-1)]
     return indicators
-
-
-def withheld(stats: Statistics, min_count: float) -> Statistics:
-    """Statistics in which components of less (soft) mass than `min_count` are all 0."""
-    sent = stats.mass >= min_count
-    return Statistics(
-        np.where(sent, stats.mass, 0.0),
-        np.where(sent[:, None], stats.means, 0.0),
-        np.where(sent[:, None, None], stats.scatters, 0.0),
-    )
 
 
 def stacked(parts: Iterable[Statistics]) -> Statistics | None:

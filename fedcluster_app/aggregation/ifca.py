@@ -32,12 +32,12 @@ from fedcluster_app.aggregation.gaussians import (
     pooled_start,
     stacked,
     stopped,
-    withheld,
+    sums_of,
 )
 from fedcluster_app.errors import ConfigError, DataError
 from fedcluster_app.mixtures.densities import responsibilities
 from fedcluster_app.mixtures.mixture import Mixture
-from fedcluster_app.mixtures.statistics import Statistics, collect
+from fedcluster_app.mixtures.statistics import Statistics
 from fedcluster_app.mixtures.types import FloatArray
 
 
@@ -153,7 +153,7 @@ def client_step(X: FloatArray, models: Sequence[Mixture], *, min_count: float = 
     found = [responsibilities(X, model) for model in models]
     totals = [float(log_likelihood.sum()) for _, log_likelihood in found]
     choice = int(np.argmax(totals))
-    stats = withheld(collect(X, found[choice][0], "full"), min_count)
+    stats = sums_of(X, found[choice][0], min_count)
     return SiteSums(stats, totals[choice], len(X), choice)
 
 

@@ -12,15 +12,13 @@ from fedcluster_app.gtvmin.pool_message import Summary
 from fedcluster_app.gtvmin.pool_model import Models, Rows
 from fedcluster_app.gtvmin.pool_rows import responsibilities
 from fedcluster_app.gtvmin.pool_weights import draw_weights
+from fedcluster_app.mixtures import release
 from fedcluster_app.mixtures.mixture import Mixture
+from fedcluster_app.mixtures.release import NEARLY
 from fedcluster_app.mixtures.types import FloatArray, IntArray
 
 # Least count, of own rows and borrowed ones, of a component of the mixture that is shown.
 _LEAST_COUNT = 0.5
-# A count that misses the least one by rounding is enough.
-_NEARLY = 1e-6
-# Multiples of it, taken modulo 1, are spread evenly however many there are.
-_GOLDEN = (5.0**0.5 - 1.0) / 2.0
 # Variance of a feature that is taken for the least, where all that was released is one point.
 _LEAST_VARIANCE = 1e-3
 
@@ -43,24 +41,16 @@ def released(models: Models, rows: Rows, min_count: float) -> FloatArray:
     rows : Rows
     min_count : float, >= 0
         A component of fewer rows is withheld. It is not merged with another: a summary of two clusters helps
-        nobody. But all rows of a site are known as one summary, and a few that are missing of it could be had
-        as the difference: where fewer than this would be missing, junk among them, other rows are left out
-        with them, spread over the table. Counts are soft, they bound effective and not distinct rows.
+        nobody. Where fewer rows than this would be missing, junk among them, others are left out with them:
+        see `mixtures.release.released`.
     """
-    own, least, n = models.own[0], min_count - _NEARLY, len(rows.X)
-    seen = own[:, 0, 0] >= max(least, _NEARLY)
-    missing = n - own[seen, 0, 0].sum()
-    if seen.any() and _NEARLY < missing < least:
+    own, least = models.own[0], min_count - NEARLY
+    seen = own[:, 0, 0] >= max(least, NEARLY)
+    if NEARLY < len(rows.X) - own[seen, 0, 0].sum() < least:
         forms = quadratic_forms(models.means, models.covariances)
         R = responsibilities(models.weights, forms, models.junk, rows)[0][0, : len(own)]
-        order = np.argsort(np.arange(n) * _GOLDEN % 1.0, kind="stable")
-    while seen.any() and _NEARLY < missing < least:
-        gone = np.cumsum(R[seen][:, order].sum(axis=0))
-        gone += n - R[seen].sum()
-        R[:, order[: np.searchsorted(gone, least) + 1]] = 0.0
-        own = (R @ rows.moments).reshape(own.shape)
-        seen &= own[:, 0, 0] >= least
-        missing = n - own[seen, 0, 0].sum()
+        own = (release.released(R.T, min_count).T @ rows.moments).reshape(own.shape)
+        seen &= own[:, 0, 0] > 0
     moments: FloatArray = own * seen[:, None, None]
     return moments
 
