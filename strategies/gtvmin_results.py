@@ -13,12 +13,11 @@ from fedcluster_app.gtvmin.edges import EdgeReport, edge_reports
 from fedcluster_app.gtvmin.objective import certificate
 from fedcluster_app.gtvmin.progress import Stop, status
 from fedcluster_app.gtvmin.settings import Settings
-from fedcluster_app.metrics.mixtures import effective_components
 from fedcluster_app.results.outcome import FINISHED, Outcome, SiteResult
 from fedcluster_app.streams import stream
 from strategies.gtvmin_rounds import GTVRun
 from strategies.labelling import SiteModel, personal_scores, personal_site_scores
-from strategies.personal import absence, model_file, site_models
+from strategies.personal import absence, details_of, model_file, site_models
 
 # Share of the potential by which the last rounds may still move without a word.
 NEARLY = 1e-3
@@ -63,9 +62,7 @@ def _site(state: GTVRun, model: SiteModel | None, name: str) -> SiteResult:
         point = state.stage.held_out
         details = {
             "k_counted": state.starts[name].k_counted,
-            "k_g": model.clusters.n_components,
-            "k_eff": effective_components(model.clusters.weights),
-            "clusters": [] if model.names is None else model.names.tolist(),
+            **details_of(model),
             "neighbours": sorted(state.live_graph.neighbours(name)),
         }
         if name in point.rows:

@@ -12,7 +12,6 @@ from fedcluster_app.gtvmin import identity, pool_identity
 from fedcluster_app.gtvmin.identity import Identity
 from fedcluster_app.gtvmin.pool_release import Shown, mixture_of
 from fedcluster_app.messages import Labelled, PoolEnd, PoolSummary
-from fedcluster_app.metrics.mixtures import effective_components
 from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.results.outcome import FINISHED, Outcome, SiteResult
@@ -20,7 +19,7 @@ from strategies.base import Agreement
 from strategies.graphs import Laid
 from strategies.labelling import SiteModel, personal_scores, personal_site_scores
 from strategies.mailbox import Mailbox
-from strategies.personal import absence, model_file, site_models
+from strategies.personal import absence, details_of, model_file, site_models
 
 # Probability from which it is told that a site uses a neighbour's component, and trust that is worth a name.
 USED, TRUSTED = 0.01, 0.5
@@ -158,9 +157,7 @@ def _site(state: PoolRun, model: SiteModel | None, name: str) -> SiteResult:
         end = (state.ends or {}).get(name)
         told = end or state.mailbox.posts[name].content
         details = {
-            "k_g": model.clusters.n_components,
-            "k_eff": effective_components(model.clusters.weights),
-            "clusters": [] if model.names is None else model.names.tolist(),
+            **details_of(model),
             "evidence": told.evidence / rows,
             "trust": {} if end is None or end.trust is None else _by_name(state.heard[name], end.trust),
             "uses": _uses(state, name),

@@ -44,6 +44,11 @@ class SiteModel:
     fit_weights: bool = False
     names: IntArray | None = None
 
+    @property
+    def numbers(self) -> IntArray:
+        """Number of every cluster over all sites."""
+        return np.arange(self.clusters.n_components) if self.names is None else self.names
+
 
 def by_nearest(centers: FloatArray) -> Mixture:
     """Return clusters that give every row to the nearest of the centres (K, q): equal weights, variance 1."""
@@ -131,8 +136,8 @@ def personal_scores(labelled: Mapping[str, Labelled], models: Mapping[str, SiteM
     tables = {name: answer for name, answer in labelled.items() if answer.contingency is not None}
     if not tables:
         return found
-    width = 1 + max(int(_names(models[name]).max()) for name in tables)
-    spread = {name: _by_name(answer, _names(models[name]), width) for name, answer in tables.items()}
+    width = 1 + max(int(models[name].numbers.max()) for name in tables)
+    spread = {name: _by_name(answer, models[name].numbers, width) for name, answer in tables.items()}
     return found | _agreement("", _pooled(spread, "contingency"))
 
 
@@ -140,10 +145,6 @@ def personal_site_scores(answer: Labelled, clusters: Mixture) -> dict[str, float
     """Return the scores of one site by a mixture of its own."""
     table = answer.contingency
     return site_scores(answer, clusters) | ({} if table is None else _agreement("personal_", table))
-
-
-def _names(model: SiteModel) -> IntArray:
-    return np.arange(model.clusters.n_components) if model.names is None else model.names
 
 
 def _by_name(answer: Labelled, names: IntArray, width: int) -> Labelled:

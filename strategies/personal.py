@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 
 from fedcluster_app.gtvmin.graph import Graph
+from fedcluster_app.metrics.mixtures import effective_components
 from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.mixtures.types import IntArray
 from fedcluster_app.results.personal import PersonalModels
-from strategies.base import Agreement
+from strategies.agreement import Agreement
 from strategies.labelling import SiteModel
 
 
@@ -53,8 +55,17 @@ def site_models(
 def model_file(agreement: Agreement, models: Mapping[str, SiteModel]) -> PersonalModels:
     """Return the model file of the sites' models."""
     mixtures = {name: model.clusters for name, model in models.items()}
-    names = {name: model.names for name, model in models.items() if model.names is not None}
+    names = {name: model.numbers for name, model in models.items()}
     return PersonalModels(agreement.columns, agreement.scaling, mixtures, names)
+
+
+def details_of(model: SiteModel) -> dict[str, Any]:
+    """Return the number of components of a site's mixture, that in effect, and their numbers over all sites."""
+    return {
+        "k_g": model.clusters.n_components,
+        "k_eff": effective_components(model.clusters.weights),
+        "clusters": model.numbers.tolist(),
+    }
 
 
 def absence(agreement: Agreement, mixtures: Collection[str], models: Collection[str]) -> list[str]:

@@ -58,7 +58,7 @@ def kmeans_statistics(
 
 
 def sums_of(X: FloatArray, R: FloatArray, min_count: float) -> Statistics:
-    """Statistics of the rows (n, d) under responsibilities (n, k), as far as a site may release them; else 0."""
+    """Statistics of the rows (n, d) under responsibilities (n, k), as far as they may be released; else 0."""
     stats = collect(X, released(R, min_count), "full")
     return replace(stats, means=np.where(stats.mass[:, None] > 0, stats.means, 0.0))
 
