@@ -13,8 +13,9 @@ from fedcluster_app.messages import AFCLRecords, AFCLSeeds, AskAFCLRound, AskAFC
 from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.streams import stream
 from strategies.base import Agreement
-from strategies.global_rounds import Found, GlobalRounds, GlobalRun
+from strategies.global_rounds import Found, GlobalRounds
 from strategies.plausible import pooled
+from strategies.rounds import Run
 
 
 class AFCL(GlobalRounds[AFCLState | None]):
@@ -32,7 +33,7 @@ class AFCL(GlobalRounds[AFCLState | None]):
         """Start only if all sites let their rows go."""
         agreement.roster.refuse_unsafe("method 'afcl' lets the coordinator rebuild every row")
 
-    def question(self, run: GlobalRun[AFCLState | None]) -> tuple[Any, type, dict[str, int]]:
+    def question(self, run: Run[AFCLState | None]) -> tuple[Any, type, dict[str, int]]:
         """Ask for seeds, then send those of all sites."""
         scaling, kernel = vars(run.agreement.scaling), run.kernel
         if kernel is None:
@@ -40,11 +41,11 @@ class AFCL(GlobalRounds[AFCLState | None]):
         ask = AskAFCLRound(**scaling, seeds=kernel.seeds, weights=kernel.weights)
         return ask, AFCLRecords, {"m": len(kernel.seeds)}
 
-    def phase(self, run: GlobalRun[AFCLState | None]) -> str:
+    def phase(self, run: Run[AFCLState | None]) -> str:
         """Say what is asked: seeds, then rounds."""
         return "seeds" if run.kernel is None else f"round {run.kernel.round + 1}"
 
-    def asked(self, run: GlobalRun[AFCLState | None]) -> Iterable[str]:
+    def asked(self, run: Run[AFCLState | None]) -> Iterable[str]:
         """Ask all sites for seeds, and in a round all, or those that take part in it by their own chance."""
         names, seed = list(run.agreement.roster.moments), self.config.seed
         if run.kernel is None or self.config.afcl.participation == "all":
@@ -56,7 +57,7 @@ class AFCL(GlobalRounds[AFCLState | None]):
         }
         return [name for name in names if odds[name] > min(0.0, max(odds.values()) - 1e-12)]
 
-    def problem(self, state: GlobalRun[AFCLState | None], name: str, answer: Any) -> str | None:
+    def problem(self, state: Run[AFCLState | None], name: str, answer: Any) -> str | None:
         """Say why rows cannot be those that the site has greeted with."""
         problem = None
         if isinstance(answer, AFCLSeeds):
@@ -65,7 +66,7 @@ class AFCL(GlobalRounds[AFCLState | None]):
             problem = _problem(state, state.kernel, name, answer)
         return problem and f"its rows were not used: {problem}"
 
-    def take(self, run: GlobalRun[AFCLState | None], answers: Mapping[str, Any]) -> AFCLState:
+    def take(self, run: Run[AFCLState | None], answers: Mapping[str, Any]) -> AFCLState:
         """Draw the seeds, or let them compete."""
         if run.kernel is not None:
             sent = {name: Records(**vars(answer)) for name, answer in answers.items()}
@@ -98,9 +99,7 @@ class AFCL(GlobalRounds[AFCLState | None]):
         )
 
 
-def _problem(
-    state: GlobalRun[AFCLState | None], kernel: AFCLState, name: str, answer: AFCLRecords
-) -> str | None:
+def _problem(state: Run[AFCLState | None], kernel: AFCLState, name: str, answer: AFCLRecords) -> str | None:
     """Say why records are not of the rows that a site has: these are rebuilt and summed up."""
     k = len(kernel.seeds)
     if answer.winners.max() >= k:

@@ -13,7 +13,8 @@ from fedcluster_app.errors import DataError
 from fedcluster_app.messages import AskFedKMeans, FedKMeansSums
 from fedcluster_app.streams import stream
 from strategies.base import Agreement
-from strategies.global_rounds import Found, GlobalRounds, GlobalRun
+from strategies.global_rounds import Found, GlobalRounds
+from strategies.rounds import Run
 
 
 class FedKMeans(GlobalRounds[FedKMeansState]):
@@ -32,12 +33,12 @@ class FedKMeans(GlobalRounds[FedKMeansState]):
             agreement.roster.refuse_unsafe("fedkmeans-start='kmeans++' sends seeds, which are rows")
         return fedkmeans.init(self.config.k)
 
-    def question(self, run: GlobalRun[FedKMeansState]) -> tuple[Any, type, dict[str, int]]:
+    def question(self, run: Run[FedKMeansState]) -> tuple[Any, type, dict[str, int]]:
         """Send the centres as they stand."""
         centers = run.kernel.centers if len(run.kernel.centers) else None
         return self.ask_type(**vars(run.agreement.scaling), centers=centers), FedKMeansSums, {}
 
-    def problem(self, state: GlobalRun[FedKMeansState], name: str, answer: Any) -> str | None:
+    def problem(self, state: Run[FedKMeansState], name: str, answer: Any) -> str | None:
         """Say why sums cannot be of the site's rows."""
         if not isinstance(answer, FedKMeansSums):
             return None
@@ -50,7 +51,7 @@ class FedKMeans(GlobalRounds[FedKMeansState]):
         problem = state.greeted(name).problem_of_part(np.ones(len(means)) if bare else counts, means)
         return problem and f"its sums were not used: {problem}"
 
-    def take(self, run: GlobalRun[FedKMeansState], answers: Mapping[str, Any]) -> FedKMeansState:
+    def take(self, run: Run[FedKMeansState], answers: Mapping[str, Any]) -> FedKMeansState:
         """Cluster the means of all sites."""
         return fedkmeans.step(run.kernel, sums_of(answers), stream(self.config.seed, "fedkmeans", run.rounds))
 

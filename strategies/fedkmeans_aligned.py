@@ -10,7 +10,7 @@ from fedcluster_app.aggregation.fedkmeans import FedKMeansState
 from fedcluster_app.messages import AskFedKMeansAligned
 from strategies.base import Agreement
 from strategies.fedkmeans import FedKMeans, sums_of
-from strategies.global_rounds import GlobalRun
+from strategies.rounds import Run
 
 
 class FedKMeansAligned(FedKMeans):
@@ -27,7 +27,7 @@ class FedKMeansAligned(FedKMeans):
         """Start without centres."""
         return fedkmeans_aligned.init(self.config.k)
 
-    def take(self, run: GlobalRun[FedKMeansState], answers: Mapping[str, Any]) -> FedKMeansState:
+    def take(self, run: Run[FedKMeansState], answers: Mapping[str, Any]) -> FedKMeansState:
         """Average the means of all sites with their partners."""
         return fedkmeans_aligned.step(run.kernel, sums_of(answers), weighting=self.config.aligned.weighting)
 

@@ -13,8 +13,9 @@ from fedcluster_app.messages import AskFFCM, FFCMSums
 from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.streams import stream
 from strategies.base import Agreement
-from strategies.global_rounds import Found, GlobalRounds, GlobalRun
+from strategies.global_rounds import Found, GlobalRounds
 from strategies.plausible import greeted
+from strategies.rounds import Run
 
 # Standard deviations about the mean between which centres start, where columns are not in [0, 1].
 REACH = 2.0
@@ -43,12 +44,12 @@ class FFCM(GlobalRounds[FFCMState]):
         reach = REACH * np.sqrt(whole.variance)
         return ffcm.init(k, whole.mean - reach, whole.mean + reach, rng)
 
-    def question(self, run: GlobalRun[FFCMState]) -> tuple[Any, type, dict[str, int]]:
+    def question(self, run: Run[FFCMState]) -> tuple[Any, type, dict[str, int]]:
         """Send the centres as they stand."""
         ask = AskFFCM(**vars(run.agreement.scaling), centers=run.kernel.centers)
         return ask, FFCMSums, {"m": self.config.k}
 
-    def problem(self, state: GlobalRun[FFCMState], name: str, answer: Any) -> str | None:
+    def problem(self, state: Run[FFCMState], name: str, answer: Any) -> str | None:
         """Say why sums cannot be of the site's rows."""
         if not isinstance(answer, FFCMSums):
             return None
@@ -57,7 +58,7 @@ class FFCM(GlobalRounds[FFCMState]):
         problem = state.greeted(name).problem_of_part(answer.supports[held], means)
         return problem and f"its sums were not used: {problem}"
 
-    def take(self, run: GlobalRun[FFCMState], answers: Mapping[str, Any]) -> FFCMState:
+    def take(self, run: Run[FFCMState], answers: Mapping[str, Any]) -> FFCMState:
         """Make new centres of the sums of all sites."""
         sent = {name: FuzzySums(answer.sums, answer.supports) for name, answer in answers.items()}
         rng = stream(self.config.seed, "ffcm", run.rounds)

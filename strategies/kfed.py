@@ -11,7 +11,8 @@ from fedcluster_app.aggregation import kfed
 from fedcluster_app.messages import AskKFed, LocalCentersSent
 from fedcluster_app.mixtures.types import FloatArray
 from strategies.base import Agreement
-from strategies.global_rounds import Found, GlobalRounds, GlobalRun
+from strategies.global_rounds import Found, GlobalRounds
+from strategies.rounds import Run
 
 
 class OneUpload(GlobalRounds[Mapping[str, FloatArray]]):
@@ -23,15 +24,15 @@ class OneUpload(GlobalRounds[Mapping[str, FloatArray]]):
         """Start without centres."""
         return {}
 
-    def phase(self, run: GlobalRun[Mapping[str, FloatArray]]) -> str:
+    def phase(self, run: Run[Mapping[str, FloatArray]]) -> str:
         """Say what is asked."""
         return "centres"
 
-    def question(self, run: GlobalRun[Mapping[str, FloatArray]]) -> tuple[Any, type, dict[str, int]]:
+    def question(self, run: Run[Mapping[str, FloatArray]]) -> tuple[Any, type, dict[str, int]]:
         """Ask for the centres."""
         return self.ask_type(**vars(run.agreement.scaling)), LocalCentersSent, {}
 
-    def problem(self, state: GlobalRun[Mapping[str, FloatArray]], name: str, answer: Any) -> str | None:
+    def problem(self, state: Run[Mapping[str, FloatArray]], name: str, answer: Any) -> str | None:
         """Say why centres cannot be means of ``min-count`` rows each."""
         if not isinstance(answer, LocalCentersSent):
             return None
@@ -40,7 +41,7 @@ class OneUpload(GlobalRounds[Mapping[str, FloatArray]]):
         return problem and f"its centres were not used: {problem}"
 
     def take(
-        self, run: GlobalRun[Mapping[str, FloatArray]], answers: Mapping[str, Any]
+        self, run: Run[Mapping[str, FloatArray]], answers: Mapping[str, Any]
     ) -> Mapping[str, FloatArray]:
         """Keep the centres of every site."""
         return {name: answer.centers for name, answer in answers.items()}
