@@ -29,6 +29,7 @@ from fedcluster_app.gtvmin.consensus_moments import moments_about, parameters_fr
 from fedcluster_app.gtvmin.projection import Bounds, project
 from fedcluster_app.mixtures.densities import responsibilities
 from fedcluster_app.mixtures.mixture import Mixture
+from fedcluster_app.mixtures.release import released
 from fedcluster_app.mixtures.statistics import collect
 from fedcluster_app.mixtures.types import FloatArray
 
@@ -37,13 +38,13 @@ _BOUNDS = Bounds()
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """What one node sends to one neighbour in a round.
+    """What one node sends to one neighbour in a round; p = 1 + d + d (d + 1) / 2.
 
     Attributes
     ----------
-    estimate : array of shape (k, 1 + d + d²)
+    estimate : array of shape (k, p)
         Of the network's statistics.
-    own : array of shape (k, 1 + d + d²)
+    own : array of shape (k, p)
         Leaky: the node's own statistics. Tracking: what has flowed into its estimate on this edge so far.
     """
 
@@ -61,11 +62,11 @@ class ConsensusState:
         From the last estimate; full covariances, feasible.
     origin : array of shape (d,)
         Point about which all nodes take their statistics.
-    own : array of shape (k, 1 + d + d²)
+    own : array of shape (k, p)
         Statistics of the own rows under the mixture: mass, sums, sums of squares.
-    estimate : array of shape (k, 1 + d + d²)
+    estimate : array of shape (k, p)
         Of the network's average of `own`.
-    flows : mapping of site name to array of shape (k, 1 + d + d²)
+    flows : mapping of site name to array of shape (k, p)
         Tracking: what has come over each edge; with `own` they add up to the estimate.
     round : int
         Rounds taken.
@@ -102,7 +103,8 @@ def init(
     bounds : Bounds
         What the mixtures must satisfy; without them an estimate of little mass could be anything.
     min_count : float, >= 0
-        Statistics of components with less mass are not shown: they count as 0.
+        Statistics of components with less mass count as 0, and other rows may be left out with theirs: see
+        `mixtures.release.released`. The sums over the network are then of what is shown.
 
     Raises
     ------
@@ -210,8 +212,7 @@ def _check_shapes(state: ConsensusState, mail: Mapping[str, Message]) -> None:
 def _expectation(
     X: FloatArray, mixture: Mixture, origin: FloatArray, min_count: float
 ) -> tuple[FloatArray, float]:
-    """Own statistics about the origin (k, 1 + d + d²), and the mean log-likelihood."""
+    """Own statistics about the origin (k, p), and the mean log-likelihood."""
     R, log_likelihood = responsibilities(X, mixture)
-    moments = moments_about(origin, collect(X, R, "full"))
-    shown = moments[:, :1] >= min_count
-    return np.where(shown, moments, 0.0), float(log_likelihood.mean()) if len(X) else float("nan")
+    moments = moments_about(origin, collect(X, released(R, min_count), "full"))
+    return moments, float(log_likelihood.mean()) if len(X) else float("nan")

@@ -13,10 +13,11 @@ _LEAST_MASS = 1e-6
 
 
 def moments_about(origin: FloatArray, stats: Statistics) -> FloatArray:
-    """Mass, sums and sums of squares about a point (d,) of k components, (k, 1 + d + d²)."""
+    """Mass, sums and lower triangles of the sums of squares about a point (d,), (k, 1 + d + d (d + 1) / 2)."""
     mass, shift = stats.mass[:, None], stats.means - origin
     squares = stats.scatters + mass[:, :, None] * shift[:, :, None] * shift[:, None, :]
-    return np.concatenate([mass, mass * shift, squares.reshape(len(mass), -1)], axis=1)
+    rows, columns = np.tril_indices(len(origin))
+    return np.concatenate([mass, mass * shift, squares[:, rows, columns]], axis=1)
 
 
 def parameters_from(moments: FloatArray, origin: FloatArray, last: Blocks) -> Blocks:
@@ -24,7 +25,7 @@ def parameters_from(moments: FloatArray, origin: FloatArray, last: Blocks) -> Bl
 
     Parameters
     ----------
-    moments : array of shape (k, 1 + d + d²)
+    moments : array of shape (k, 1 + d + d (d + 1) / 2)
     origin : array of shape (d,)
     last : Blocks
         Gives mean and covariance of a component without mass, and everything where none has any.
@@ -36,7 +37,10 @@ def parameters_from(moments: FloatArray, origin: FloatArray, last: Blocks) -> Bl
     mass = np.where(held, moments[:, 0], 0.0)
     divisor = np.where(held, mass, 1.0)[:, None]
     shift = moments[:, 1 : 1 + d] / divisor
-    covariances = (moments[:, 1 + d :] / divisor).reshape(k, d, d) - shift[:, :, None] * shift[:, None, :]
+    rows, columns = np.tril_indices(d)
+    squares = np.empty((k, d, d))
+    squares[:, rows, columns] = squares[:, columns, rows] = moments[:, 1 + d :] / divisor
+    covariances = squares - shift[:, :, None] * shift[:, None, :]
     return Blocks(
         mass / mass.sum(),
         np.where(held[:, None], origin + shift, last.means),

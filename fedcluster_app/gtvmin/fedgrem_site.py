@@ -11,6 +11,7 @@ from fedcluster_app.gtvmin.fedgrem_settings import TUNED, GrEMSettings
 from fedcluster_app.gtvmin.projection import project
 from fedcluster_app.mixtures.densities import responsibilities
 from fedcluster_app.mixtures.mixture import Mixture
+from fedcluster_app.mixtures.release import released
 from fedcluster_app.mixtures.statistics import collect
 from fedcluster_app.mixtures.types import FloatArray
 
@@ -36,7 +37,8 @@ def client_step(
         As the server sent it.
     settings : GrEMSettings
     min_count : float, >= 0
-        A component that holds less mass goes back as it came (its weight does not).
+        A component that holds less mass goes back as it came, and other rows may be left out with its own: see
+        `mixtures.release.released`. Components that go back share the weight that the others leave.
 
     Returns
     -------
@@ -61,9 +63,9 @@ def client_step(
     if not len(X):
         return SiteModel(mixture_of(theta), 0)
     R, _ = responsibilities(X, mixture_of(theta))
-    stats = collect(X, R, "full")
+    stats = collect(X, released(R, min_count), "full")
     shares = stats.mass / len(X)
-    held = (stats.mass > 0) & (stats.mass >= min_count)
+    held = stats.mass > 0
     shift = stats.means - theta.means
     apart = np.zeros_like(theta.covariances)
     if settings.covariances == "estimated":
@@ -76,5 +78,7 @@ def client_step(
     else:
         way = settings.step_size * np.minimum(shares / theta.weights, 1.0)
     way = np.where(held, way, 0.0)
-    moved = Blocks(shares, theta.means + way[:, None] * shift, theta.covariances + way[:, None, None] * apart)
+    rest = np.where(held, 0.0, theta.weights)
+    weights = shares + rest * ((1.0 - shares.sum()) / (rest.sum() or 1.0))
+    moved = Blocks(weights, theta.means + way[:, None] * shift, theta.covariances + way[:, None, None] * apart)
     return SiteModel(mixture_of(project(moved, settings.bounds)), len(X))
