@@ -13,7 +13,7 @@ from fedcluster_app.messages import AFCLRecords, AFCLSeeds, AskAFCLRound, AskAFC
 from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.streams import stream
 from strategies.base import Agreement
-from strategies.global_rounds import Found, GlobalRounds
+from strategies.global_rounds import Found, GlobalRounds, centres
 from strategies.plausible import pooled
 from strategies.rounds import Run
 
@@ -87,7 +87,7 @@ class AFCL(GlobalRounds[AFCLState | None]):
     def found(self, kernel: AFCLState | None) -> Found:
         """Return the seeds, those in the same place as one."""
         assert kernel is not None  # there was a round
-        return Found(afcl.finish(kernel).centers)
+        return centres(afcl.finish(kernel).centers)
 
     def warnings_of(self, kernel: AFCLState | None, found: FloatArray) -> tuple[str, ...]:
         """Say if all seeds ran together."""

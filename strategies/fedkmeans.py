@@ -13,7 +13,7 @@ from fedcluster_app.errors import DataError
 from fedcluster_app.messages import AskFedKMeans, FedKMeansSums
 from fedcluster_app.streams import stream
 from strategies.base import Agreement
-from strategies.global_rounds import Found, GlobalRounds
+from strategies.global_rounds import Found, GlobalRounds, centres
 from strategies.rounds import Run
 
 
@@ -64,7 +64,7 @@ class FedKMeans(GlobalRounds[FedKMeansState]):
         """Return the centres as they stand."""
         if not len(kernel.centers):
             raise DataError(f"no site has a cluster of min-count={self.config.min_count} rows; lower k")
-        return Found(kernel.centers)
+        return centres(kernel.centers)
 
     def warnings_of(self, kernel: FedKMeansState, found: Any) -> tuple[str, ...]:
         """Say where there are fewer centres than were wanted."""

@@ -13,7 +13,7 @@ from fedcluster_app.messages import AskFFCM, FFCMSums
 from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.streams import stream
 from strategies.base import Agreement
-from strategies.global_rounds import Found, GlobalRounds
+from strategies.global_rounds import Found, GlobalRounds, centres
 from strategies.plausible import greeted
 from strategies.rounds import Run
 
@@ -71,7 +71,7 @@ class FFCM(GlobalRounds[FFCMState]):
 
     def found(self, kernel: FFCMState) -> Found:
         """Return the centres as they stand."""
-        return Found(kernel.centers)
+        return centres(kernel.centers)
 
     def warnings_of(self, kernel: FFCMState, found: FloatArray) -> tuple[str, ...]:
         """Say if centres were drawn to one place, as where columns are many, or never moved."""

@@ -65,12 +65,7 @@ class GTVPool(SiteStrategy[PoolRun]):
         if not isinstance(answer, PoolSummary) or not answer.counts.any():
             return None
         whole = greeted(state.agreement.roster.moments[name], state.agreement.scaling)
-        covariances = answer.summary.covariances
-        variances = np.diagonal(covariances, axis1=1, axis2=2)
-        problem = whole.problem_of_part(answer.counts, answer.means, variances)
-        # Of rows that are all alike rounding leaves a little on either side of 0.
-        if np.linalg.eigvalsh(covariances).min() < -TOLERANCE * (1.0 + whole.variance.sum()):
-            problem = "a variance is negative"
+        problem = whole.problem_of_components(answer.counts, answer.means, answer.summary.covariances)
         if problem is None:
             try:
                 mixture_of(answer.summary)

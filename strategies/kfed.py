@@ -10,27 +10,17 @@ import numpy as np
 from fedcluster_app.aggregation import kfed
 from fedcluster_app.messages import AskKFed, LocalCentersSent
 from fedcluster_app.mixtures.types import FloatArray
-from strategies.base import Agreement
-from strategies.global_rounds import Found, GlobalRounds
+from strategies.global_rounds import Found, GlobalRounds, centres
+from strategies.one_upload import OneUpload
 from strategies.rounds import Run
 
 
-class OneUpload(GlobalRounds[Mapping[str, FloatArray]]):
+class LocalCenters(OneUpload[FloatArray], GlobalRounds[Mapping[str, FloatArray]]):
     """What methods share to which a site sends its local centres, once."""
 
     ask_type: type = AskKFed
-
-    def first(self, agreement: Agreement) -> Mapping[str, FloatArray]:
-        """Start without centres."""
-        return {}
-
-    def phase(self, run: Run[Mapping[str, FloatArray]]) -> str:
-        """Say what is asked."""
-        return "centres"
-
-    def question(self, run: Run[Mapping[str, FloatArray]]) -> tuple[Any, type, dict[str, int]]:
-        """Ask for the centres."""
-        return self.ask_type(**vars(run.agreement.scaling)), LocalCentersSent, {}
+    answer_type = LocalCentersSent
+    word = "centres"
 
     def problem(self, state: Run[Mapping[str, FloatArray]], name: str, answer: Any) -> str | None:
         """Say why centres cannot be means of ``min-count`` rows each."""
@@ -40,22 +30,17 @@ class OneUpload(GlobalRounds[Mapping[str, FloatArray]]):
         problem = state.greeted(name).problem_of_part(masses, answer.centers)
         return problem and f"its centres were not used: {problem}"
 
-    def take(
-        self, run: Run[Mapping[str, FloatArray]], answers: Mapping[str, Any]
-    ) -> Mapping[str, FloatArray]:
-        """Keep the centres of every site."""
-        return {name: answer.centers for name, answer in answers.items()}
+    def kept(self, answer: Any) -> FloatArray:
+        """Keep the centres."""
+        centers: FloatArray = answer.centers
+        return centers
 
     def site_details(self, answer: Any) -> Mapping[str, Any]:
         """Say how many clusters the site sought and sent."""
         return {"k_counted": answer.k_counted, "k_g": len(answer.centers)}
 
-    def stopped_by(self, kernel: Mapping[str, FloatArray]) -> str:
-        """Stop after the one exchange."""
-        return "one upload" if kernel else "running"
 
-
-class KFed(OneUpload):
+class KFed(LocalCenters):
     """k-FED.
 
     Notes
@@ -68,4 +53,4 @@ class KFed(OneUpload):
         """Group the centres."""
         settings = self.config.kfed
         result = kfed.server_step(kernel, self.config.k, farthest=settings.farthest, max_iter=settings.steps)
-        return Found(result.centers, result.labels)
+        return centres(result.centers, result.labels)

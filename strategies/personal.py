@@ -60,7 +60,7 @@ def model_file(agreement: Agreement, models: Mapping[str, SiteModel]) -> Persona
 
 
 def details_of(model: SiteModel) -> dict[str, Any]:
-    """Return the number of components of a site's mixture, that in effect, and their numbers over all sites."""
+    """Return how many components a site has, how many in effect, and their numbers over all sites."""
     return {
         "k_g": model.clusters.n_components,
         "k_eff": effective_components(model.clusters.weights),

@@ -57,6 +57,26 @@ class Totals:
             return "they lie where the site's rows cannot"
         return None
 
+    def problem_of_places(self, means: FloatArray, others: FloatArray | None = None) -> str | None:
+        """Say if a mean (k, q) lies where neither these rows can nor other points (m, q) do, or None."""
+        reach = np.sqrt(self.rows * self.variance)  # no row is farther from the mean of all
+        own = np.stack([self.mean - reach, self.mean + reach])
+        points = own if others is None else np.concatenate([own, others])
+        low, high = points.min(axis=0), points.max(axis=0)
+        slack = TOLERANCE * (1.0 + high - low)
+        if ((means < low - slack) | (means > high + slack)).any():
+            return "a component lies where neither its rows can be nor those of what it was sent"
+        return None
+
+    def problem_of_components(
+        self, masses: FloatArray, means: FloatArray, covariances: FloatArray
+    ) -> str | None:
+        """Say why components (k, q, q) cannot be of some of these rows, or None; mass 0 is none at all."""
+        # Of rows that are all alike rounding leaves a little on either side of 0.
+        if np.linalg.eigvalsh(covariances).min() < -TOLERANCE * (1.0 + self.variance.sum()):
+            return "a variance is negative"
+        return self.problem_of_part(masses, means, np.diagonal(covariances, axis1=1, axis2=2))
+
 
 def greeted(moments: Statistics, scaling: Scaling) -> Totals:
     """Return the totals that follow from a site's moments, in the agreed scaling."""

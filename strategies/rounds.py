@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -113,6 +113,10 @@ class Rounds(SiteStrategy[Run[K]]):
         """Return what there is to say of a site that has answered."""
         return {}
 
+    def details_of(self, run: Run[K]) -> dict[str, Any]:
+        """Return what the summary has of the method, besides the last figures."""
+        return {}
+
     def begin(self, agreement: Agreement) -> Run[K]:
         """Start with nothing heard."""
         return Run(agreement, self.first(agreement))
@@ -157,6 +161,7 @@ class Rounds(SiteStrategy[Run[K]]):
                 "rounds": getattr(state.kernel, "round", state.rounds),
                 "stopped_by": self.stopped_by(state.kernel),
                 **self.figures_of(state.kernel),
+                **self.details_of(state),
             },
             warnings=(*agreement.report.warnings, *self.warnings(state, models), *self._warnings(state)),
         )
@@ -177,3 +182,22 @@ class Rounds(SiteStrategy[Run[K]]):
         if silent:
             told.append(f"sites {', '.join(silent)} were never heard; the clusters are those of the others")
         return told
+
+
+class AskAll(Rounds[K]):
+    """Rounds in which all sites are asked the same."""
+
+    @abstractmethod
+    def question(self, run: Run[K]) -> tuple[Any, type, dict[str, int]]:
+        """Return what every site is asked now, the type of its answer, and known sizes of that."""
+
+    def asked(self, run: Run[K]) -> Iterable[str]:
+        """Return the sites that are asked in a round, by default all that have enough rows."""
+        return run.agreement.roster.moments
+
+    def exchange(self, run: Run[K]) -> Exchange:
+        """Ask all sites the same."""
+        ask, answer, known = self.question(run)
+        asks, q = dict.fromkeys(self.asked(run), ask), run.agreement.scaling.n_features_out
+        sizes = {name: {"q": q, "t": q * (q + 1) // 2, **known} for name in asks}
+        return Exchange(self.phase(run), asks, {type(ask): answer}, sizes=sizes)

@@ -8,11 +8,11 @@ from fedcluster_app.aggregation import spahm
 from fedcluster_app.messages import AskSpahm
 from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.streams import stream
-from strategies.global_rounds import Found
-from strategies.kfed import OneUpload
+from strategies.global_rounds import Found, centres
+from strategies.kfed import LocalCenters
 
 
-class Spahm(OneUpload):
+class Spahm(LocalCenters):
     """SPAHM; all sweeps of the matching are made at the coordinator, after one upload.
 
     Notes
@@ -32,4 +32,4 @@ class Spahm(OneUpload):
         while not spahm.done(state, max_sweeps=settings.sweeps):
             state = spahm.step(state, rng)
         result = spahm.finish(state)
-        return Found(result.centers, result.labels)
+        return centres(result.centers, result.labels)
