@@ -32,9 +32,13 @@ from fedcluster_app.options import (
 from fedcluster_app.rival_options import (
     AFCLConfig,
     AlignedConfig,
+    FedEMConfig,
+    FedGenGMMConfig,
     FedKMeansConfig,
     FFCMConfig,
+    IFCAConfig,
     KFedConfig,
+    LonelyConfig,
     SpahmConfig,
 )
 
@@ -97,6 +101,10 @@ class RunConfig:
     ffcm: FFCMConfig = field(default_factory=FFCMConfig)
     spahm: SpahmConfig = field(default_factory=SpahmConfig)
     afcl: AFCLConfig = field(default_factory=AFCLConfig)
+    fedem: FedEMConfig = field(default_factory=FedEMConfig)
+    fedgengmm: FedGenGMMConfig = field(default_factory=FedGenGMMConfig)
+    ifca: IFCAConfig = field(default_factory=IFCAConfig)
+    lonely: LonelyConfig = field(default_factory=LonelyConfig)
 
     @property
     def axes(self) -> int:

@@ -156,8 +156,8 @@ class MixtureConfig:
     components: int | None = key(
         "components",
         None,
-        "components of a site's mixture: auto (gtvmin: counted by `estimator`; gtvpool: by evidence, with "
-        "what neighbours sent) or a number",
+        "components of a site's mixture: auto (counted by `estimator`; gtvpool: by evidence, with what "
+        "neighbours sent) or a number",
         low=1,
         high=1000,
         word="auto",

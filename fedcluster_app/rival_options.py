@@ -132,3 +132,62 @@ class AFCLConfig:
         "all",
         "who is asked in a round: all sites, or each with a chance of its own (the paper's experiments)",
     )
+
+
+@dataclass(frozen=True)
+class FedEMConfig:
+    """FedEM, shared components with weights of every site's own."""
+
+    starts: int = key("fedem-starts", 10, "starts of the k-means that a site begins with", low=1)
+    rounds: int = key("fedem-rounds", 100, "most rounds of fedem", low=1, high=10_000)
+    tolerance: float = key(
+        "fedem-tolerance", 1e-4, "stop when the mean log-likelihood of a row changed by less", low=0.0
+    )
+
+
+@dataclass(frozen=True)
+class FedGenGMMConfig:
+    """FedGenGMM, a mixture of rows drawn from the sites' mixtures."""
+
+    starts: int = key("fedgengmm-starts", 5, "runs of EM, at a site and over the rows that are drawn", low=1)
+    draws: int | None = key(
+        "fedgengmm-draws",
+        None,
+        "rows to draw: auto (as many as the sites hold, and 100 k times the columns at least) or a number",
+        low=1,
+        high=10_000_000,
+        word="auto",
+    )
+
+
+@dataclass(frozen=True)
+class IFCAConfig:
+    """IFCA, several models of which every site takes one."""
+
+    models: int | None = key(
+        "models",
+        None,
+        "number of models (ifca): auto (not given) or a number, which it needs",
+        low=1,
+        high=1000,
+        word="auto",
+    )
+    restarts: int = key("ifca-restarts", 5, "runs from other models, side by side in the same rounds", low=1)
+    starts: int = key("ifca-starts", 10, "starts of the k-means that a site begins with", low=1)
+    rounds: int = key("ifca-rounds", 100, "most rounds of ifca", low=1, high=10_000)
+    tolerance: float = key(
+        "ifca-tolerance", 1e-4, "stop when the mean log-likelihood of a row changed by less", low=0.0
+    )
+
+
+@dataclass(frozen=True)
+class LonelyConfig:
+    """Sites by themselves."""
+
+    starts: int = key("local-starts", 5, "local: runs of EM, the best of which counts", low=1)
+    variance_floor: float = key(
+        "local-variance-floor",
+        0.05,
+        "local: least variance along any axis, as a share of that within the site's clusters",
+        low=1e-9,
+    )

@@ -133,6 +133,20 @@ def client_finish(components: Mixture, weights: FloatArray) -> Mixture:
     return Mixture(weights, components.means, components.covariances)
 
 
+def weights_of(sums: SiteSums, components: Mixture) -> FloatArray:
+    """Weights (k,) of a site as far as its sums tell them.
+
+    The rows that the sums leave out are given to the components that the site withholds, in proportion to
+    their weights over all sites.
+    """
+    mass = sums.stats.mass
+    small = np.where(mass > 0, 0.0, components.weights)
+    if small.any():
+        mass = mass + max(sums.rows - mass.sum(), 0.0) * small / small.sum()
+    own: FloatArray = mass / mass.sum()
+    return own
+
+
 def init(
     starts: Mapping[str, Statistics],
     k: int,

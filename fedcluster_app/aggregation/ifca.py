@@ -4,7 +4,7 @@ The number of models and that of their components are given. Models start from t
 apart; the run of largest likelihood counts::
 
     models = candidates({"a": fedem.client_start(X_a, k, rng_a), ...})
-    scores = {"a": client_scores(X_a, models), ...}                         # at site a
+    scores = {"a": client_scores(X_a, models.values()), ...}                # at site a
     runs = []
     for rng in rngs:                                                        # five restarts
         state = init(models, scores, b, rng)
@@ -19,7 +19,7 @@ one, so the server learns which sites are alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -76,9 +76,9 @@ def candidates(starts: Mapping[str, Statistics], *, reg_covar: float = 1e-6) -> 
     return {name: pooled_start(part, reg_covar) for name, part in parts.items() if part is not None}
 
 
-def client_scores(X: FloatArray, models: Mapping[str, Mixture]) -> FloatArray:
+def client_scores(X: FloatArray, models: Iterable[Mixture]) -> FloatArray:
     """Log-likelihood of a site's rows (n, d) under each of m models, shape (m,); sums, 0 without rows."""
-    return np.array([responsibilities(X, model)[1].sum() for model in models.values()])
+    return np.array([responsibilities(X, model)[1].sum() for model in models])
 
 
 def init(

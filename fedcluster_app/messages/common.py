@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from fedcluster_app.data.scaling import Scaling
+from fedcluster_app.data.scaling import Scaling, symmetric_matrix
 from fedcluster_app.errors import WireError
 from fedcluster_app.mixtures.types import FloatArray, IntArray
 from fedcluster_app.wire import array, message, scalar
+
+
+def matrices(triangles: FloatArray, means: FloatArray, where: str) -> FloatArray:
+    """Undo the lower triangles of covariances, raising WireError if they are of other features."""
+    try:
+        return symmetric_matrix(triangles, means.shape[1])
+    except ValueError as error:
+        raise WireError(f"{where}: {error}") from None
 
 
 @message("ask.hello")

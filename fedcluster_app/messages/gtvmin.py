@@ -26,7 +26,7 @@ def stacked(mixtures: Sequence[Mixture]) -> dict[str, Any]:
     }
 
 
-def _unstacked(
+def unstacked(
     members: IntArray, weights: FloatArray, means: FloatArray, triangles: FloatArray, where: str
 ) -> tuple[Mixture, ...]:
     """Undo :func:`stacked`, raising WireError if there are gaps or a mixture is none."""
@@ -78,7 +78,7 @@ class AskGTVRound(AgreedScaling):
     @cached_property
     def mixtures(self) -> tuple[Mixture, ...]:
         """The site's mixture, then that of each neighbour."""
-        return _unstacked(self.members, self.weights, self.means, self.covariances, "ask.gtv.round")
+        return unstacked(self.members, self.weights, self.means, self.covariances, "ask.gtv.round")
 
 
 @message("gtv.mixture", leaves_site=True)
@@ -112,7 +112,7 @@ class GTVMixture:
     def mixture(self) -> Mixture:
         """The site's mixture."""
         members = np.zeros(len(self.weights), dtype=np.int64)
-        return _unstacked(members, self.weights, self.means, self.covariances, "gtv.mixture")[0]
+        return unstacked(members, self.weights, self.means, self.covariances, "gtv.mixture")[0]
 
 
 @message("site.gtv")
@@ -130,4 +130,4 @@ class GTVMemory:
     @cached_property
     def mixtures(self) -> tuple[Mixture, ...]:
         """The mixtures as they are, and then as they start."""
-        return _unstacked(self.members, self.weights, self.means, self.covariances, "site.gtv")
+        return unstacked(self.members, self.weights, self.means, self.covariances, "site.gtv")

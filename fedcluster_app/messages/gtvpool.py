@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from fedcluster_app.data.scaling import symmetric_matrix
 from fedcluster_app.errors import WireError
 from fedcluster_app.gtvmin.pool_message import Summary
-from fedcluster_app.messages.common import AgreedScaling
+from fedcluster_app.messages.common import AgreedScaling, matrices
 from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.mixtures.types import FloatArray, IntArray
 from fedcluster_app.wire import array, layout_of, message, scalar
-
-
-def _matrices(triangles: FloatArray, means: FloatArray, where: str) -> FloatArray:
-    """Undo the lower triangles of covariances, raising WireError if they are of other features."""
-    try:
-        return symmetric_matrix(triangles, means.shape[1])
-    except ValueError as error:
-        raise WireError(f"{where}: {error}") from None
 
 
 @message("ask.pool.start")
@@ -54,7 +45,7 @@ class AskPoolRound(AgreedScaling):
         """The components of each neighbour."""
         if self.members is None or self.counts is None or self.means is None or self.covariances is None:
             return {}
-        covariances = _matrices(self.covariances, self.means, layout_of(type(self)).name)
+        covariances = matrices(self.covariances, self.means, layout_of(type(self)).name)
         which = {name: self.members == number for number, name in enumerate(self.neighbours)}
         return {name: Summary(self.counts[w], self.means[w], covariances[w]) for name, w in which.items()}
 
@@ -87,7 +78,7 @@ class PoolSummary:
     @cached_property
     def summary(self) -> Summary:
         """The components."""
-        return Summary(self.counts, self.means, _matrices(self.covariances, self.means, "pool.summary"))
+        return Summary(self.counts, self.means, matrices(self.covariances, self.means, "pool.summary"))
 
 
 @message("pool.end", leaves_site=True)
@@ -121,7 +112,7 @@ class PoolEnd:
     @cached_property
     def mixture(self) -> Mixture:
         """The site's mixture."""
-        covariances = _matrices(self.covariances, self.means, "pool.end")
+        covariances = matrices(self.covariances, self.means, "pool.end")
         try:
             return Mixture(self.weights, self.means, covariances)
         except ValueError as error:

@@ -119,6 +119,27 @@ def _between(mass: FloatArray, shift: FloatArray, ndim: int) -> FloatArray:
     return between
 
 
+def about(stats: Statistics, points: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return full statistics as sums about a point (d,) of each component, which add over sites.
+
+    Returns
+    -------
+    mass, first, second : arrays of shape (k,), (k, d) and (k, d, d)
+        Sums of responsibilities, of these times the deviations from the point, and of these times the outer
+        products of the deviations; all 0 where the mass is.
+    """
+    shift = np.where(stats.mass[:, None] > 0, stats.means - points, 0.0)
+    second = stats.scatters + stats.mass[:, None, None] * (shift[:, :, None] * shift[:, None, :])
+    return stats.mass, stats.mass[:, None] * shift, second
+
+
+def centred(mass: FloatArray, first: FloatArray, second: FloatArray, points: FloatArray) -> Statistics:
+    """Undo `about`; a component without mass has its point as mean."""
+    shift = first / np.where(mass > 0, mass, 1.0)[:, None]
+    scatters = second - mass[:, None, None] * (shift[:, :, None] * shift[:, None, :])
+    return Statistics(mass, points + shift, scatters)
+
+
 def merge_all(parts: Sequence[Statistics]) -> Statistics:
     """Merge from left to right. The caller fixes the order (sites by name), so the bytes are fixed.
 

@@ -13,10 +13,12 @@ from fedcluster_app.steps import (
     fedgem,
     fedkmeans,
     ffcm,
+    gaussians,
     gtvmin,
     gtvpool,
     hello,
     labels,
+    local,
     microcluster,
 )
 
@@ -42,5 +44,12 @@ STEPS: dict[type, Step] = {
     messages.AskFFCM: ffcm.answer,
     messages.AskAFCLSeeds: afcl.seeds,
     messages.AskAFCLRound: afcl.advance,
+    messages.AskFedEMStart: gaussians.fedem_start,
+    messages.AskFedEMRound: gaussians.fedem_round,
+    messages.AskFedGenGMM: gaussians.fedgengmm_answer,
+    messages.AskIFCAStart: gaussians.ifca_start,
+    messages.AskIFCAScores: gaussians.ifca_scores,
+    messages.AskIFCARound: gaussians.ifca_round,
+    messages.AskLocal: local.answer,
     messages.AskLabels: labels.answer,
 }

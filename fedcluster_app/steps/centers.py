@@ -11,7 +11,7 @@ from fedcluster_app.messages import AgreedScaling, AskKFed, AskSpahm, LocalCente
 from fedcluster_app.mixtures.kmeans import lloyd
 from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.site import Site
-from fedcluster_app.steps.count import count
+from fedcluster_app.steps.count import told_or_counted
 from fedcluster_app.steps.rows import contributed
 
 
@@ -43,5 +43,5 @@ def released(X: FloatArray, found: LocalCenters, min_count: int) -> FloatArray:
 
 def rows_and_k(site: Site, ask: AgreedScaling) -> tuple[FloatArray, int]:
     """Return the scaled rows (n, q), and how many clusters to seek among them."""
-    X, given = contributed(site, ask), site.config.local.k
-    return X, count(site, X, site.config.estimator).k if given is None else given
+    X = contributed(site, ask)
+    return X, told_or_counted(site, X, site.config.local.k)[0]

@@ -33,6 +33,14 @@ def count(site: Site, X: FloatArray, name: str) -> Count:
     return estimator.load()(X, labels)
 
 
+def told_or_counted(site: Site, X: FloatArray, given: int | None) -> tuple[int, int]:
+    """Return how many clusters to seek in the scaled rows (n, q), and how many were counted (0 if told)."""
+    if given is not None:
+        return given, 0
+    counted = count(site, X, site.config.estimator).k
+    return counted, counted
+
+
 def _options(config: RunConfig, name: str) -> dict[str, Any]:
     """Return the settings of the estimators that have some; the others have their own grid."""
     if name != "asm":

@@ -42,7 +42,7 @@ def models(X, k=3):
 
 def start(X, b, seed):
     found = models(X)
-    return init(found, {s: client_scores(part, found) for s, part in X.items()}, b, rng(seed))
+    return init(found, {s: client_scores(part, found.values()) for s, part in X.items()}, b, rng(seed))
 
 
 def run(X, state, rounds=100, tolerance=1e-6, min_count=2.0, **options):
@@ -185,7 +185,7 @@ def test_guards_for_sites_with_few_rows_or_none_and_unequal_k():
     }
     found = candidates({s: fedem.client_start(part, 3 if s == "far" else 2, rng()) for s, part in X.items()})
     assert list(found) == ["far", "few", "many"]
-    scores = {s: client_scores(part, found) for s, part in X.items()}
+    scores = {s: client_scores(part, found.values()) for s, part in X.items()}
     np.testing.assert_array_equal(scores["none"], np.zeros(3))
     state = run(X, init(found, scores, 2, rng(3)), rounds=4, tolerance=0.0)
     assert {model.n_components for model in state.models} <= {1, 2, 3}

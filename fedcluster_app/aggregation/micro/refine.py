@@ -15,6 +15,7 @@ from fedcluster_app.aggregation.micro.cells import Cells
 from fedcluster_app.aggregation.micro.em import WEIGHT_FLOOR, Clusters, Shrinkage, by_site, responsibilities
 from fedcluster_app.mixtures.densities import log_densities, logsumexp
 from fedcluster_app.mixtures.mixture import Mixture
+from fedcluster_app.mixtures.statistics import centred
 from fedcluster_app.mixtures.types import BoolArray, FloatArray, IntArray
 
 # Which rows of a site a set is fitted to.
@@ -214,8 +215,8 @@ def is_possible(sums: Sums) -> bool:
 
 def _about_their_mean(sums: Sums) -> tuple[FloatArray, FloatArray]:
     """Return how far the mean of a cluster's rows is from its own (m, q), and their scatter about it."""
-    shift = sums.first / np.where(sums.mass > 0, sums.mass, 1.0)[:, None]
-    return shift, sums.second - sums.mass[:, None, None] * shift[:, :, None] * shift[:, None, :]
+    found = centred(sums.mass, sums.first, sums.second, np.zeros_like(sums.first))
+    return found.means, found.scatters
 
 
 def _joint(X: FloatArray, mixture: Mixture) -> FloatArray:
