@@ -32,10 +32,12 @@ from fedcluster_app.options import (
 from fedcluster_app.rival_options import (
     AFCLConfig,
     AlignedConfig,
+    ConsensusConfig,
     FedEMConfig,
     FedGenGMMConfig,
     FedKMeansConfig,
     FFCMConfig,
+    GrEMConfig,
     IFCAConfig,
     KFedConfig,
     LonelyConfig,
@@ -99,6 +101,8 @@ class RunConfig:
     fedkmeans: FedKMeansConfig = field(default_factory=FedKMeansConfig)
     aligned: AlignedConfig = field(default_factory=AlignedConfig)
     ffcm: FFCMConfig = field(default_factory=FFCMConfig)
+    fedgrem: GrEMConfig = field(default_factory=GrEMConfig)
+    consensus: ConsensusConfig = field(default_factory=ConsensusConfig)
     spahm: SpahmConfig = field(default_factory=SpahmConfig)
     afcl: AFCLConfig = field(default_factory=AFCLConfig)
     fedem: FedEMConfig = field(default_factory=FedEMConfig)
@@ -138,9 +142,19 @@ class RunConfig:
         ConfigError
             If nobody has.
         """
-        if self.clusters.k is None:
-            raise ConfigError(f"run config: method {self.method!r} needs to be told k, for example k=10")
-        return self.clusters.k
+        return self._told("k", self.clusters.k)
+
+    @property
+    def components(self) -> int:
+        """Number of components of every site, in a method that is told; errors as of :attr:`k`."""
+        return self._told("components", self.mixture.components)
+
+    def _told(self, name: str, value: int | None) -> int:
+        if value is None:
+            raise ConfigError(
+                f"run config: method {self.method!r} needs to be told {name}, for example {name}=10"
+            )
+        return value
 
     @property
     def seed(self) -> int:
@@ -220,6 +234,11 @@ def parse_run_config(values: Mapping[str, Any]) -> RunConfig:
         _pairs(config.bounds)
     _check_graph(config.graph)
     _check_gtv(config.gtv, config.mixture)
+    if config.consensus.gain is not None and config.consensus.mode == "tracking":
+        raise ConfigError(
+            "run config: consensus-gain would do nothing with consensus-mode='tracking', whose gains follow "
+            "from the graph; leave it out"
+        )
     if config.micro.assembly == "keep" and not config.micro.summaries:
         raise ConfigError(
             "run config: assembly='keep' expected clusters to keep; give summaries the path of an earlier "

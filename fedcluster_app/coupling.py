@@ -1,4 +1,4 @@
-"""What coordinator and sites both derive from the settings of GTVMin and of pooling."""
+"""What coordinator and sites both derive from the settings of methods with mixtures at the sites."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedcluster_app.gtvmin.fedgrem_settings import PUBLISHED, TUNED, GrEMSettings
 from fedcluster_app.gtvmin.mmd import BANDWIDTHS
 from fedcluster_app.gtvmin.pool_settings import FAST, FULL, PoolSettings
 from fedcluster_app.gtvmin.projection import Bounds
 from fedcluster_app.gtvmin.settings import Settings
 from fedcluster_app.gtvmin.surrogate import Draws
 from fedcluster_app.options import GTVConfig, PoolConfig
+from fedcluster_app.rival_options import GrEMConfig
 from fedcluster_app.streams import stream
 
 # The paper's 50 and 100 never act on its data, but would on columns that nobody scaled.
 MEAN_RADIUS, VARIANCE_CEILING = 1e6, 1e6
+# Least weight of a component, as a share of 1 / k, in methods that need none.
+LEAST_SHARE = 0.01
+PRESETS = {"tuned": TUNED, "published": PUBLISHED}
 
 
 def bounds_of(gtv: GTVConfig) -> Bounds:
@@ -54,6 +59,21 @@ def pooling_of(pool: PoolConfig, min_count: int) -> PoolSettings:
         tolerance=pool.tolerance,
         uniform=pool.uniform == "on",
     )
+
+
+def wide_bounds(k: int, variance_floor: float) -> Bounds:
+    """Return the feasible set of mixtures of k components in methods that need none, but for what vanishes.
+
+    Features are in units of the usual spread of rows about their component.
+    """
+    return Bounds(LEAST_SHARE / k, MEAN_RADIUS, variance_floor, VARIANCE_CEILING)
+
+
+def grem_of(fedgrem: GrEMConfig, bounds: Bounds) -> GrEMSettings:
+    """Return the settings of FedGrEM: a preset, with what else is given."""
+    given = {name: getattr(fedgrem, name) for name in ("step_size", "penalty", "decay", "passes")}
+    changes = {name: value for name, value in given.items() if value is not None}
+    return replace(PRESETS[fedgrem.preset], bounds=bounds, **changes)
 
 
 def draws(seed: int, receiver: str, number: int, part: int) -> Draws:

@@ -213,6 +213,29 @@ METHODS = {
             strategy="strategies.local.Local",
             settings=("mixture", "lonely"),
         ),
+        Method(
+            name="fedgrem",
+            family="personal",
+            needs="components, the same at all sites",
+            sends="weight, mean and covariance of every component; the coordinator needs them site by site",
+            rounds="one for the start, then until no mixture moves, at most fedgrem-rounds",
+            source="Tian, Weng and Feng, arXiv:2310.15330; covariances as an extension",
+            strategy="strategies.fedgrem.FedGrEM",
+            settings=("mixture", "lonely", "fedgrem"),
+            required=("components",),
+        ),
+        Method(
+            name="consensus-em",
+            family="personal",
+            needs="components, the same at all sites; a graph (drawn if none is given)",
+            sends="its estimate of all sites' sums, and what has flowed over each edge: the coordinator and "
+            "an only neighbour can work out its own sums, of which totals would do",
+            rounds="two for the start, then until no mixture moves, at most consensus-rounds",
+            source="Gu, IEEE Trans. Neural Netw. 19 (2008) (leaky); Zhu and Martínez, Automatica 46 (2010)",
+            strategy="strategies.consensus_em.ConsensusEM",
+            settings=("graph", "mixture", "lonely", "consensus"),
+            required=("components",),
+        ),
         *(
             Method(
                 name=f"centralized-{word}",
@@ -228,6 +251,15 @@ METHODS = {
                 ("gmm", "k", "EM with full covariances; scikit-learn"),
                 ("dpgmm", "the most clusters there may be", "Blei and Jordan, 2006; scikit-learn"),
             )
+        ),
+        Method(
+            name="centralized",
+            family="yardstick",
+            needs="the number of components",
+            sends="all rows",
+            rounds="none",
+            source="the baseline Centralized of arXiv:2609.19202; scikit-learn",
+            command="python -m simulations.experiments.personal --methods centralized",
         ),
     )
 }

@@ -74,6 +74,75 @@ class AlignedConfig:
 
 
 @dataclass(frozen=True)
+class GrEMConfig:
+    """FedGrEM, gradient EM at sites whose mixtures the server draws together."""
+
+    preset: Literal["tuned", "published"] = key(
+        "fedgrem-preset",
+        "tuned",
+        "settings for a dozen sites with covariances, or the authors' (unit covariances; give 1000 rounds)",
+    )
+    step_size: float | None = key(
+        "fedgrem-step",
+        None,
+        "part of the way to the EM update in a round, up to 1: auto (the preset's) or a number",
+        low=1e-9,
+        high=1.0,
+        word="auto",
+    )
+    penalty: float | None = key(
+        "fedgrem-penalty",
+        None,
+        "the larger, the more unlike sites are drawn together; 0: none is. auto (the preset's) or a number",
+        low=0.0,
+        word="auto",
+    )
+    decay: float | None = key(
+        "fedgrem-decay",
+        None,
+        "share of its penalty that a round leaves to the next, below 1: auto (the preset's) or a number",
+        low=0.0,
+        high=0.999999,
+        word="auto",
+    )
+    passes: int | None = key(
+        "fedgrem-passes",
+        None,
+        "turns between what sites have in common and of their own: auto (the preset's) or a number",
+        low=1,
+        high=10_000,
+        word="auto",
+    )
+    rounds: int = key("fedgrem-rounds", 40, "most rounds of fedgrem", low=1, high=10_000)
+    tolerance: float = key(
+        "fedgrem-tolerance", 1e-3, "stop when no mixture moved further (spreads of components)", low=0.0
+    )
+
+
+@dataclass(frozen=True)
+class ConsensusConfig:
+    """Consensus EM, one mixture for all by averages between neighbours."""
+
+    mode: Literal["tracking", "leaky"] = key(
+        "consensus-mode",
+        "tracking",
+        "how averages come about: tracked (as of all rows), or leaky (published)",
+    )
+    gain: float | None = key(
+        "consensus-gain",
+        None,
+        "leaky: strength of a round, at most 1 / (2 × most neighbours + 2): auto (that) or a number",
+        low=1e-9,
+        high=0.5,
+        word="auto",
+    )
+    rounds: int = key("consensus-rounds", 40, "most rounds of consensus-em", low=1, high=10_000)
+    tolerance: float = key(
+        "consensus-tolerance", 1e-3, "stop when no mixture moved further (spreads of components)", low=0.0
+    )
+
+
+@dataclass(frozen=True)
 class SpahmConfig:
     """SPAHM, local centres matched by a Beta-Bernoulli process."""
 

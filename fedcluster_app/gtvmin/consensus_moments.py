@@ -13,7 +13,7 @@ _LEAST_MASS = 1e-6
 
 
 def moments_about(origin: FloatArray, stats: Statistics) -> FloatArray:
-    """Mass, sums and lower triangles of the sums of squares about a point (d,), (k, 1 + d + d (d + 1) / 2)."""
+    """Mass, sums and triangles of sums of squares about a point (d,), of shape (k, 1 + d + d (d + 1) / 2)."""
     mass, shift = stats.mass[:, None], stats.means - origin
     squares = stats.scatters + mass[:, :, None] * shift[:, :, None] * shift[:, None, :]
     rows, columns = np.tril_indices(len(origin))

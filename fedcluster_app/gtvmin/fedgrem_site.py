@@ -37,8 +37,8 @@ def client_step(
         As the server sent it.
     settings : GrEMSettings
     min_count : float, >= 0
-        A component that holds less mass goes back as it came, and other rows may be left out with its own: see
-        `mixtures.release.released`. Components that go back share the weight that the others leave.
+        A component that holds less mass goes back as it came, and other rows may be left out with its own
+        (see `mixtures.release.released`). Components that go back share the weight that the others leave.
 
     Returns
     -------
@@ -80,5 +80,7 @@ def client_step(
     way = np.where(held, way, 0.0)
     rest = np.where(held, 0.0, theta.weights)
     weights = shares + rest * ((1.0 - shares.sum()) / (rest.sum() or 1.0))
-    moved = Blocks(weights, theta.means + way[:, None] * shift, theta.covariances + way[:, None, None] * apart)
+    moved = Blocks(
+        weights, theta.means + way[:, None] * shift, theta.covariances + way[:, None, None] * apart
+    )
     return SiteModel(mixture_of(project(moved, settings.bounds)), len(X))

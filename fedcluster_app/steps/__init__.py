@@ -20,6 +20,7 @@ from fedcluster_app.steps import (
     labels,
     local,
     microcluster,
+    networks,
 )
 
 Step = Callable[[Site, Any], Any]
@@ -51,5 +52,7 @@ STEPS: dict[type, Step] = {
     messages.AskIFCAScores: gaussians.ifca_scores,
     messages.AskIFCARound: gaussians.ifca_round,
     messages.AskLocal: local.answer,
+    messages.AskGrEMRound: networks.gradient,
+    messages.AskConsensusRound: networks.consensus,
     messages.AskLabels: labels.answer,
 }

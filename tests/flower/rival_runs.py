@@ -23,20 +23,34 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "kfed": {"k": 3, "local-k": 3},
     "fedkmeans": {"k": 3},
     "fedkmeans-aligned": {"k": 3},
+    "fedgrem": {"components": 3},
+    "consensus-em": {"components": 3},
     "ffcm-avg1": {"k": 3, "ffcm-fuzzifier": 1.5},
     "ffcm-avg2": {"k": 3, "ffcm-fuzzifier": 1.5},
     "spahm": {"local-k": 3},
     "afcl": {"local-k": 6, "afcl-rate": 0.03},
+    "fedem": {"k": 3},
+    "fedgengmm": {"k": 3, "local-k": 3},
+    "ifca": {"models": 1, "components": 3},
+    "local": {"components": 3},
 }
 UPLOADS = {
     "kfed": ("centers",),
     "fedkmeans": ("sums", "sums"),
     "fedkmeans-aligned": ("sums", "sums"),
+    "fedgrem": ("means", "means"),
+    "consensus-em": ("means", "estimate", "estimate"),
     "ffcm-avg1": ("sums", "sums"),
     "ffcm-avg2": ("sums", "sums"),
     "spahm": ("centers",),
     "afcl": ("seeds", "updates"),
+    "fedem": ("means", "first"),
+    "fedgengmm": ("means",),
+    "ifca": ("means", "", "first"),  # likelihoods have a test of their own
+    "local": ("means",),
 }
+# Exchanges between greeting and rounds.
+BEFORE = {"afcl": 1, "fedgrem": 1, "consensus-em": 2, "fedem": 1, "ifca": 2}
 # Sites start from the best of several k-means, which on few rows no seed changes.
 SEEDLESS = ("fedkmeans-aligned",)
 ROUNDS = [method for method, uploads in UPLOADS.items() if len(uploads) > 1]
