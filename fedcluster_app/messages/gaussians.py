@@ -38,7 +38,7 @@ class AskLocal(AgreedScaling):
     """The scaling is agreed: fit a mixture to your rows, and send it."""
 
 
-@message("site.gaussians", leaves_site=True)
+@message("gaussians", leaves_site=True)
 class SiteGaussians:
     """Groups of a site's rows: clusters of k-means (FedEM, IFCA) or components of its mixture (FedGenGMM).
 
@@ -66,11 +66,11 @@ class SiteGaussians:
     @cached_property
     def statistics(self) -> Statistics:
         """The groups as statistics."""
-        covariances = matrices(self.covariances, self.means, "site.gaussians")
+        covariances = matrices(self.covariances, self.means, "gaussians")
         return Statistics(self.counts, self.means, covariances * self.counts[:, None, None])
 
 
-@message("mixtures")
+@message("ask.mixtures")
 class AskOfMixtures(AgreedScaling):
     """Some mixtures."""
 

@@ -2,7 +2,8 @@
 
 Every site learns from its own rows and its neighbours' models; "local" and "centralized" are scikit-learn's
 mixtures of each site's rows and of all rows. "pool" is this project's evidence-gated pooling; "pool-full"
-tries all other starts, "pool-fast" few in four rounds, "pool-auto" finds k, "alone" has no neighbours. The
+tries all other starts, "pool-fast" few in four rounds, "pool-auto" finds k, "alone" has no neighbours.
+"fedem", "fedgengmm" and "ifca" (told the number of blocks) go through a server, without a graph. The
 readings A, B and C differ in what the paper leaves open: balanced labels and ten starts of k-means, balanced
 labels and one start, independent labels and one start. A cell is a median over seeds with a 95 % interval.
 Every score is a line of a file; a command that is given the file again makes only the runs that are not
@@ -56,6 +57,7 @@ from simulations.experiments.personal_data import (
     peers,
     unheard,
 )
+from simulations.experiments.personal_rivals import RIVALS, rival
 from simulations.experiments.personal_scores import FIGURES, Score, tables
 from simulations.experiments.trials import parse_settings, read, resumed
 
@@ -70,7 +72,7 @@ POOLED: dict[str, tuple[bool, PoolSettings]] = {
     "pool-auto": (False, PoolSettings()),
     "alone": (True, PoolSettings(min_count=0.0)),
 }
-METHODS = (*PAPER, *POOLED)
+METHODS = (*PAPER, *POOLED, *RIVALS)
 #: What may be set of pooling.
 POOL_KEYS = tuple(field.name for field in fields(PoolSettings) if not isinstance(field.default, tuple))
 #: Of every method that has settings.
@@ -111,6 +113,8 @@ def run_trial(trial: Trial) -> Score:
             changed = replace(pooling, **trial.settings)  # type: ignore[arg-type]  # it checks the values
             results = pool(heard, scenario.k if known else None, changed, trial.seed)
             found = {name: result.mixture for name, result in results.items()}
+        elif trial.method in RIVALS:
+            found = rival(trial.method, drawn, scenario, trial.seed)
         else:
             found = peers(drawn, scenario, trial.seed, pooled=trial.method == "centralized")
         seconds = time.process_time() - started
