@@ -80,7 +80,7 @@ def client_start(
     n_init : int, >= 1
         Starts of k-means.
     min_count : float, >= 0
-        Clusters of fewer rows are withheld, since a mean of one row is that row.
+        Clusters of fewer rows are dissolved into the others, since a mean of one row is that row.
 
     Raises ConfigError if `k` is below 1.
 

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from fedcluster_app.errors import ConfigError
-from fedcluster_app.mixtures.kmeans import kmeans
+from fedcluster_app.mixtures.kmeans import dissolved, kmeans
 from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.mixtures.release import released
 from fedcluster_app.mixtures.statistics import Statistics, collect, merge_all, mixture_from
@@ -46,15 +46,16 @@ def kmeans_statistics(
 ) -> Statistics:
     """Statistics of the clusters of a site's k-means, at most min(k, n); none at a site without rows.
 
-    Of clusters of fewer rows than `min_count` all is 0; see `mixtures.release.released`. Raises ConfigError
-    if `k` is below 1.
+    Clusters of fewer rows than `min_count` are dissolved into the others; a site that has no more rows sends
+    nothing. Raises ConfigError if `k` is below 1.
     """
     if k < 1:
         raise ConfigError(f"k: expected at least 1, got {k}")
     if not len(X):
         return collect(X, np.empty((0, 0)), "full")
-    members = _members(kmeans(X, min(k, len(X)), rng, n_init=n_init).labels)
-    return sums_of(X, members, min_count)
+    found = kmeans(X, min(k, len(X)), rng, n_init=n_init)
+    labels = dissolved(X, found.centers, found.labels, min_count)[1]
+    return sums_of(X, _members(labels), min_count)
 
 
 def sums_of(X: FloatArray, R: FloatArray, min_count: float) -> Statistics:

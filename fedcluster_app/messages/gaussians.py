@@ -42,8 +42,9 @@ class AskLocal(AgreedScaling):
 class SiteGaussians:
     """Groups of a site's rows: clusters of k-means (FedEM, IFCA) or components of its mixture (FedGenGMM).
 
-    A group of too few rows has 0 everywhere. Where together these would be fewer than `min-count`, other rows
-    are left out with them, for the coordinator could find them as the difference to the greeting's moments.
+    Clusters of too few rows were dissolved into the others; a component of too few has 0 everywhere. Where
+    together these would be fewer than `min-count`, other rows are left out with them, for the coordinator
+    could find them as the difference to the greeting's moments.
     """
 
     k_counted: int = scalar(int, "groups that the site counted; 0 if it was told how many", low=0)

@@ -222,3 +222,30 @@ def kmeans(
         for _ in range(n_init)
     )
     return min(runs, key=lambda run: run.inertia)
+
+
+def dissolved(
+    X: FloatArray, centers: FloatArray, labels: IntArray, min_count: float
+) -> tuple[FloatArray, IntArray]:
+    """Give up clusters of too few rows, the smallest first, and iterate again from the other centres.
+
+    Parameters
+    ----------
+    X : array of shape (n, d), n >= 1
+    centers : array of shape (k, d)
+    labels : int array of shape (n,)
+    min_count : float
+        Least rows of a cluster; the last one stays whatever it has.
+
+    Returns
+    -------
+    centers, labels
+        Of the clusters that are left.
+    """
+    while True:
+        counts = np.bincount(labels, minlength=len(centers))
+        smallest = int(np.argmin(counts))
+        if counts[smallest] >= min_count or len(centers) == 1:
+            return centers, labels
+        again = lloyd(X, np.delete(centers, smallest, axis=0))
+        centers, labels = again.centers, again.labels

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcluster_app import disclosure
 from fedcluster_app.aggregation import kfed, spahm
 from fedcluster_app.aggregation.kfed import LocalCenters
 from fedcluster_app.messages import AgreedScaling, AskKFed, AskSpahm, LocalCentersSent
-from fedcluster_app.mixtures.kmeans import lloyd
+from fedcluster_app.mixtures.kmeans import dissolved
 from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.site import Site
 from fedcluster_app.steps.count import told_or_counted
@@ -35,9 +34,9 @@ def released(X: FloatArray, found: LocalCenters, min_count: int) -> FloatArray:
     At a site with few rows these centres are the rows themselves: then larger clusters are made of them. What
     is returned are the means of the rows that were counted, also where k-means stopped a hair before its end.
     """
-    while (small := disclosure.smallest_below(found.counts, min_count)) is not None:
-        found = kfed.local_centers(lloyd(X, np.delete(found.centers, small, axis=0)))
-    means: FloatArray = np.eye(len(found.counts))[found.labels].T @ X / found.counts[:, None]
+    centers, labels = dissolved(X, found.centers, found.labels, min_count)
+    members = np.eye(len(centers))[labels].T
+    means: FloatArray = members @ X / members.sum(axis=1, keepdims=True)
     return means
 
 

@@ -19,7 +19,7 @@ from fedcluster_app.wire import LARGEST, LAYOUTS, ArraySpec, Payload, ScalarSpec
 # Other tests may have declared messages of their own.
 KINDS = {name: kind for name, (kind, _) in LAYOUTS.items() if kind.__module__.startswith(declared.__name__)}
 # Messages of components, whose fields must go together.
-COMPONENTS = ("ask.pool.round", "ask.pool.end", "pool.summary", "pool.end")
+COMPONENTS = ("ask.pool.round", "ask.pool.end", "pool.summary", "pool.end", "gaussians")
 every_kind = pytest.mark.parametrize("name", KINDS)
 
 
@@ -97,10 +97,11 @@ def messages(draw: st.DrawFn, name: str) -> Any:
         field: draw(arrays(spec, sizes) if isinstance(spec, ArraySpec) else scalars(spec, sizes.get("c", 2)))
         for field, spec in layout.fields.items()
     }
-    if name in ("ask.gtv.round", "gtv.mixture", "site.gtv"):
+    if name not in COMPONENTS and (hasattr(kind, "mixtures") or hasattr(kind, "mixture")):
         edges = sizes.get("e", 0)
-        count = draw(st.integers(1, 3)) if name == "site.gtv" else 1 + edges
-        parts = stacked([draw(mixtures(2)) for _ in range(count)])
+        several = draw(st.integers(1, 3)) if hasattr(kind, "mixtures") else 1
+        parts = stacked([draw(mixtures(2)) for _ in range(1 + edges if "edges" in values else several)])
+        parts["runs"] = np.zeros(several, dtype=np.int64)
         values |= {field: part for field, part in parts.items() if field in values}
         if edges:
             values["neighbours"] = tuple(f"site {number}" for number in range(edges))

@@ -187,7 +187,7 @@ def test_small_components_are_withheld_and_the_sites_weights_still_see_them():
     alone = step(FedEMState(shared), {"a": client_step(X, shared, shared.weights, min_count=9)[0]})
     assert_same(alone.components, shared)
     clusters = client_start(X, 2, np.random.default_rng(0))
-    assert sorted(clusters.mass) == [0.0, 2.0]
+    assert clusters.mass.tolist() == [4.0]  # the row is given to the others, if only for the start
 
 
 def test_order_of_the_sites_changes_nothing():

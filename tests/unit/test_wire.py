@@ -25,6 +25,7 @@ from fedcluster_app.messages import (
     PoolMemory,
     PoolSummary,
     SiteFolder,
+    SiteGaussians,
 )
 from fedcluster_app.messages.gtvmin import stacked
 from fedcluster_app.mixtures.mixture import Mixture
@@ -45,7 +46,7 @@ from fedcluster_app.wire import (
 
 SIZES = {"d": 3, "t": 6, "q": 2, "f": 2, "k": 4, "m": 5, "s": 7, "c": 3, "e": 3, "p": 3, "r": 2, "n": 6}
 # Messages of components whose fields must go together, all in two features.
-COMPONENTS = (AskPoolRound, AskPoolEnd, PoolSummary, PoolEnd)
+COMPONENTS = (AskPoolRound, AskPoolEnd, PoolSummary, PoolEnd, SiteGaussians)
 SCALARS = {str: "text", int: 3, float: 0.5, bool: True, tuple: ("a=1", "b=2", "c=3")}
 
 
@@ -73,6 +74,7 @@ def example(kind: type) -> Any:
             np.array([0.25, 0.75]), np.array([[1.0, 2.0], [3.0, 4.0]]), np.tile(np.eye(2), (2, 1, 1))
         )
         parts = stacked([mixture] * (1 + SIZES["e"] if "edges" in values else 1))
+        parts["runs"] = np.zeros(1, dtype=np.int64)
         values |= {name: part for name, part in parts.items() if name in values}
     return kind(**values)
 
