@@ -23,8 +23,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "kfed": {"k": 3, "local-k": 3},
     "fedkmeans": {"k": 3},
     "fedkmeans-aligned": {"k": 3},
-    "fedgrem": {"components": 3},
-    "consensus-em": {"components": 3},
+    "fedgrem": {"components": 3, "local-starts": 1, "fedgrem-rounds": 25, "fedgrem-tolerance": 0.01},
+    "consensus-em": {
+        "components": 3,
+        "local-starts": 1,
+        "consensus-rounds": 25,
+        "consensus-tolerance": 0.01,
+    },
     "ffcm-avg1": {"k": 3, "ffcm-fuzzifier": 1.5},
     "ffcm-avg2": {"k": 3, "ffcm-fuzzifier": 1.5},
     "spahm": {"local-k": 3},
@@ -60,7 +65,7 @@ def run(method: str, nodes: Any, folder: Path | str = "", **values: Any) -> Loca
     """Run a rival in this process; sites allow what it needs."""
     if method == "afcl":
         nodes = [{"allow-unsafe": True, **node} for node in nodes]
-    how = {name: values.pop(name) for name in ("tamper", "arrange") if name in values}
+    how = {name: values.pop(name) for name in ("tamper", "arrange", "client_app") if name in values}
     given = {key.replace("_", "-"): value for key, value in values.items()}
     config = parse_run_config({"method": method, "round-timeout": 0.1, **SETTINGS[method], **given})
     return run_locally(config, nodes, run_folder=str(folder), **how)

@@ -232,6 +232,26 @@ def test_coinciding_rows_and_small_components():
     assert not np.array_equal(held.means[0], [4.0, 4.0])
 
 
+@pytest.mark.parametrize("few", [2, 5])
+def test_a_few_rows_cannot_be_had_as_the_difference_to_all(few):
+    """From what a full step sends follow masses of the components that moved; the rest is enough rows."""
+    X = np.concatenate(
+        [rng(1).normal(size=(40, 2)), rng(2).normal(size=(60, 2)) + 12.0, np.full((few, 2), 30.0)]
+    )
+    centers = np.array([[0.0, 0.0], [12.0, 12.0], [30.0, 30.0]])
+    model = Mixture(np.array([0.4, 0.5, 0.1]), centers - 0.5, np.ones(3))
+    sent = client_step(X, model, GrEMSettings(step_size=1.0), min_count=5.0).mixture
+    np.testing.assert_allclose(sent.weights.sum(), 1.0)
+    if few == 5:
+        np.testing.assert_allclose(sent.weights * len(X), [40, 60, 5], rtol=1e-6)
+        return
+    np.testing.assert_array_equal(sent.means[2], model.means[2])
+    held = sent.weights[:2] * len(X)
+    assert len(X) - held.sum() >= 5.0 - 1e-5
+    assert np.abs(held - np.rint(held)).max() < 1e-6  # other rows are left out whole
+    assert (held < [40, 60]).any()
+
+
 def test_alignment_pools_as_if_the_rows_had_been_put_together():
     parts = {name: sample(TRUTH, n, rng(n))[0] for name, n in [("b", 90), ("a", 40), ("c", 70)]}
     aligned = align(starts(parts), 3)
