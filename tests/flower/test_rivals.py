@@ -22,6 +22,7 @@ from fedcluster_app.results.outcome import FINISHED
 from fedcluster_app.server_app import strategy_of
 from fedcluster_app.transport import from_records
 from simulations.experiments.comparison import CENTRAL
+from simulations.experiments.personal_data import PAPER
 from simulations.federation import LocalRun, virtual_nodes
 
 every_rival = pytest.mark.parametrize("method", SETTINGS)
@@ -221,12 +222,12 @@ def test_k_is_refused_where_nothing_reads_it() -> None:
 
 def test_yardsticks_are_refused_with_the_command_that_runs_them() -> None:
     names = [method.name for method in METHODS.values() if not method.strategy]
-    assert names == ["centralized-kmeans", "centralized-gmm", "centralized-dpgmm"]
+    assert names == ["centralized-kmeans", "centralized-gmm", "centralized-dpgmm", "centralized"]
     for name in names:
         word = name.removeprefix("centralized-")
         with pytest.raises(ConfigError, match=f"rows would have to move .* --methods {word}$"):
             strategy_of(parse_run_config({"method": name}))
-        assert word in CENTRAL
+        assert word in (*CENTRAL, *PAPER)
 
 
 def test_kfed_counts_local_clusters_if_it_is_not_told(three_sites: list[dict[str, Any]]) -> None:
