@@ -12,11 +12,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 from fedcluster_app import messages
 from fedcluster_app.errors import WireError
 from fedcluster_app.messages import (
+    AskConsensusRound,
     AskFedGEMRound,
     AskGTVRound,
     AskLabels,
     AskPoolEnd,
     AskPoolRound,
+    ConsensusMemory,
     FedGEMBalls,
     FedGEMStart,
     Hello,
@@ -69,7 +71,11 @@ def example(kind: type) -> Any:
             "covariances": np.tile([1.0, 0.5, 1.0], (len(values["means"]), 1)),
         }
         values |= {name: part for name, part in fitting.items() if name in values}
-    elif "covariances" in values and kind not in (AskLabels, PoolMemory):  # with fields that must be mixtures
+    elif "covariances" in values and kind not in (
+        AskLabels,
+        ConsensusMemory,
+        PoolMemory,
+    ):  # with fields that must be mixtures
         mixture = Mixture(
             np.array([0.25, 0.75]), np.array([[1.0, 2.0], [3.0, 4.0]]), np.tile(np.eye(2), (2, 1, 1))
         )
@@ -210,6 +216,8 @@ def test_only_optional_arrays_may_be_missing(kind: type, name: str, spec: ArrayS
         assert "0 edges for the site and 3 neighbours" in failure(payload, kind)
     elif kind in (AskPoolRound, AskPoolEnd) and name not in ("components", "score_scale"):
         assert "expected all of a component, or no component" in failure(payload, kind)
+    elif kind is AskConsensusRound and name not in ("components", "score_scale"):
+        assert "for 3 neighbours" in failure(payload, kind)
     elif kind is not Labelled:
         assert getattr(decode(payload, kind, sender="a"), name) is None
 
