@@ -3,7 +3,8 @@
 Every site learns from its own rows and its neighbours' models; "local" and "centralized" are scikit-learn's
 mixtures of each site's rows and of all rows. "pool" is this project's evidence-gated pooling; "pool-full"
 tries all other starts, "pool-fast" few in four rounds, "pool-auto" finds k, "alone" has no neighbours.
-"fedem", "fedgengmm" and "ifca" (told the number of blocks) go through a server, without a graph. The
+"fedem", "fedgengmm" and "ifca" (told the number of blocks) go through a server, without a graph; so do
+"fedkmeans-aligned", "fedgrem" and "fedgrem-published", and "consensus-em" and "consensus-leaky" along it. The
 readings A, B and C differ in what the paper leaves open: balanced labels and ten starts of k-means, balanced
 labels and one start, independent labels and one start. A cell is a median over seeds with a 95 % interval.
 Every score is a line of a file; a command that is given the file again makes only the runs that are not
@@ -44,6 +45,7 @@ from fedcluster_app.metrics.agreement import contingency_table, normalized_mutua
 from fedcluster_app.metrics.mixtures import center_error, effective_components
 from fedcluster_app.mixtures import Mixture, responsibilities
 from fedcluster_app.streams import stream
+from simulations.experiments.personal_aligned import ALIGNED
 from simulations.experiments.personal_data import (
     COUPLED,
     PAPER,
@@ -72,7 +74,7 @@ POOLED: dict[str, tuple[bool, PoolSettings]] = {
     "pool-auto": (False, PoolSettings()),
     "alone": (True, PoolSettings(min_count=0.0)),
 }
-METHODS = (*PAPER, *POOLED, *RIVALS)
+METHODS = (*PAPER, *POOLED, *RIVALS, *ALIGNED)
 #: What may be set of pooling.
 POOL_KEYS = tuple(field.name for field in fields(PoolSettings) if not isinstance(field.default, tuple))
 #: Of every method that has settings.
@@ -115,6 +117,8 @@ def run_trial(trial: Trial) -> Score:
             found = {name: result.mixture for name, result in results.items()}
         elif trial.method in RIVALS:
             found = rival(trial.method, drawn, scenario, trial.seed)
+        elif trial.method in ALIGNED:
+            found = ALIGNED[trial.method](drawn, scenario, trial.seed)
         else:
             found = peers(drawn, scenario, trial.seed, pooled=trial.method == "centralized")
         seconds = time.process_time() - started
