@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from fedcluster_app.gtvmin import identity
 from fedcluster_app.messages import AskLocal, LocalMixture
 from fedcluster_app.mixtures.mixture import Mixture
@@ -34,10 +36,16 @@ class Local(OneUpload[Mixture], PersonalRounds[Mixtures]):
         if not isinstance(answer, LocalMixture):
             return None
         whole, found = state.greeted(name), answer.mixture
-        # A floor under variances, and the last step of EM, may take totals away from those of the rows.
-        reach = (whole.rows * whole.variance) ** 0.5 + TOLERANCE * (1.0 + abs(whole.mean))
-        if (abs(found.means - whole.mean) > reach).any():
+        shift, total = found.means - whole.mean, whole.variance.sum()
+        reach = np.sqrt(whole.rows * whole.variance) + TOLERANCE * (1.0 + np.abs(whole.mean))
+        if (np.abs(shift) > reach).any():
             return "its mixture was not used: a component lies where the site has no rows"
+        # A mixture of EM has the variance of the rows; floors add to it, and what clusters of one row borrow.
+        spread = np.trace(found.covariances, axis1=1, axis2=2) + np.square(shift).sum(axis=1)
+        if found.weights @ spread > (2 + self.config.lonely.variance_floor) * total + TOLERANCE * len(
+            shift.T
+        ):
+            return "its mixture was not used: it is wider than the site's rows"
         return None
 
     def kept(self, answer: Any) -> Mixture:

@@ -303,6 +303,30 @@ def test_what_others_have_changes_no_mixture_of_a_site_alone(csv_sites: Sites, b
         assert (mixture.weights * len(tables[name]) > 5 - 1e-5).all()
 
 
+@pytest.mark.parametrize(
+    ("field", "change", "said"),
+    [
+        ("covariances", lambda part: part * 1e3, "wider than the site's rows"),
+        ("covariances", lambda part: -part, "local.mixture: "),
+        ("weights", lambda part: part * 2, "local.mixture: "),
+    ],
+)
+def test_a_mixture_that_cannot_be_of_a_sites_rows_is_not_used(
+    field: str, change: Any, said: str, three_sites: list[dict[str, Any]]
+) -> None:
+    one = run("local", three_sites, tamper=at(1, changed(field, change), 1))
+    assert said in one.trace[1].failed["b"]
+    assert any("sites b have no mixture, and so no labels" in told for told in one.outcome.warnings)
+    assert one.outcome.k_hat == 3
+
+
+def test_equal_rows_make_one_component_of_some_width(csv_sites: Sites) -> None:
+    one = run("local", csv_sites({name: np.ones((20, 2)) for name in "ab"}), scaling="none")
+    assert nobody_failed(one)
+    assert one.outcome.k_hat == 1
+    assert np.isfinite(personal(one).mixtures["a"].covariances).all()
+
+
 # --- settings
 
 
@@ -348,3 +372,26 @@ def test_a_site_that_comes_late_joins_with_sums(csv_sites: Sites, blobs: Blobs) 
     one = run("ifca", nodes, models=2, tamper=at(1, silent, 4, last=3))
     assert (one.outcome.status, one.outcome.k_hat) == (FINISHED, 6)
     assert one.outcome.details["models"]["e"] == one.outcome.details["models"]["d"]
+
+
+@pytest.mark.parametrize(
+    ("method", "values"),
+    [
+        ("fedem", {"k": 8}),
+        ("ifca", {"components": 8}),
+        ("fedgengmm", {"k": 8, "local_k": 8}),
+        ("local", {"components": 8}),
+    ],
+)
+def test_sites_with_fewer_rows_than_components_take_part(
+    method: str, values: dict[str, Any], csv_sites: Sites, blobs: Blobs
+) -> None:
+    nodes = csv_sites({"a": blobs(0, 40, 50, 60), "b": blobs(1, 3, 3), "c": blobs(2, 30, 1, 1)})
+    one = run(method, nodes, **values)
+    assert one.outcome.status == FINISHED
+    assert nobody_failed(one)
+    for node in nodes:
+        assert (
+            Path(node["labels-path"]).read_text().count("\n")
+            == 1 + {"a": 150, "b": 6, "c": 32}[Path(node["labels-path"]).name[0]]
+        )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedcluster_app.mixtures import kmeans, kmeans_plus_plus, lloyd, squared_distances
+from fedcluster_app.mixtures.kmeans import dissolved
 
 
 def blobs(n: int = 120, d: int = 3, k: int = 4, seed: int = 0) -> np.ndarray:
@@ -144,3 +145,18 @@ def test_same_seed_same_bytes() -> None:
     first, second = (kmeans(X, 4, np.random.default_rng(7)) for _ in range(2))
     assert first.centers.tobytes() == second.centers.tobytes()
     assert first.labels.tobytes() == second.labels.tobytes()
+
+
+@pytest.mark.parametrize("least", [1, 3, 30, 500])
+def test_small_clusters_are_given_up_until_all_have_enough_rows(least: int) -> None:
+    X = np.concatenate([blobs(n=60), [[40.0] * 3] * 2, [[-40.0] * 3]])
+    found = kmeans(X, 8, np.random.default_rng(0))
+    centers, labels = dissolved(X, found.centers, found.labels, least)
+    counts = np.bincount(labels, minlength=len(centers))
+    assert len(centers) == 1 or counts.min() >= least
+    np.testing.assert_array_equal(labels, squared_distances(X, centers).argmin(axis=1))
+    np.testing.assert_allclose(centers, [X[labels == j].mean(axis=0) for j in range(len(centers))], atol=0.05)
+    if least == 1:
+        assert centers is found.centers
+    if least == 3:
+        assert 1 < len(centers) < 8

@@ -17,6 +17,7 @@ from fedcluster_app.aggregation.fedem import (
     init,
     status,
     step,
+    weights_of,
 )
 from fedcluster_app.aggregation.gaussians import SiteSums
 from fedcluster_app.errors import ConfigError, DataError
@@ -231,3 +232,21 @@ def test_guards_for_sites_with_few_rows_or_none():
     idle = step(FedEMState(start()), {"none": nothing})
     assert idle.trace == (-np.inf,)
     assert_same(idle.components, start(), atol=0)
+
+
+def test_weights_follow_from_sums_and_what_is_left_out_goes_to_withheld_components():
+    X = np.concatenate([rows(0)[:40], rows(0)[:2] + 50.0])
+    shared = Mixture(
+        np.array([0.3, 0.3, 0.1, 0.3]),
+        np.array([[0.0, 0.0], [6.0, 0.0], [50.0, 50.0], [50.0, -50.0]]),
+        np.tile(np.eye(2), (4, 1, 1)),
+    )
+    all_sent, own = client_step(X, shared, shared.weights, min_count=0)
+    np.testing.assert_allclose(weights_of(all_sent, shared), own, atol=1e-6)
+    some_sent, _ = client_step(X, shared, shared.weights, min_count=3)
+    found = weights_of(some_sent, shared)
+    missing = 1 - some_sent.stats.mass.sum() / len(X)
+    np.testing.assert_allclose(found[:2], some_sent.stats.mass[:2] / len(X))
+    np.testing.assert_allclose(found[2:], [missing / 4, missing * 3 / 4])
+    nothing, _ = client_step(X, shared, shared.weights, min_count=99)
+    np.testing.assert_allclose(weights_of(nothing, shared), shared.weights)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedcluster_app.mixtures import Kind, Mixture, Statistics, collect, merge, merge_all, mixture_from
+from fedcluster_app.mixtures.statistics import about, centred
 
 KINDS: tuple[Kind, ...] = ("spherical", "diagonal", "full")
 
@@ -130,3 +133,23 @@ def test_a_component_without_mass_falls_back(kind: Kind) -> None:
 def test_nothing_to_merge_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         merge_all([])
+
+
+@given(seed=st.integers(0, 2**32 - 1), scale=st.sampled_from([1e-3, 1.0, 1e3]))
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_sums_about_points_add_over_sites_and_come_back(seed: int, scale: float) -> None:
+    rng = np.random.default_rng(seed)
+    X, R = scale * rng.normal(size=(30, 2)), rng.dirichlet(np.ones(3), 30)
+    R[:, 2] = 0.0  # a component that is withheld
+    points = scale * rng.normal(size=(3, 2))
+    whole = about(collect(X, R, "full"), points)
+    halves = [about(collect(X[part], R[part], "full"), points) for part in (slice(0, 9), slice(9, 30))]
+    for one, two, both in zip(*halves, whole, strict=True):
+        np.testing.assert_allclose(one + two, both, atol=1e-10 * scale**2)
+    back, expected = centred(*whole, points), collect(X, R, "full")
+    np.testing.assert_allclose(back.mass, expected.mass)
+    np.testing.assert_allclose(back.means[:2], expected.means[:2])
+    np.testing.assert_array_equal(back.means[2], points[2])
+    np.testing.assert_allclose(back.scatters, expected.scatters, atol=1e-10 * scale**2)
+    deviation = X - points[0]
+    np.testing.assert_allclose(whole[2][0], (R[:, [0]] * deviation).T @ deviation)
