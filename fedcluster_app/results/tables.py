@@ -22,12 +22,15 @@ _PERSONAL = {
     "disagreement": ("disagreement", ".4g", 8),
     "mapping": ("mapping", ".3g", 7),
 }
+_LIKELY = {"log_likelihood": ("log-likelihood of a row", ".4f", 8), "movement": ("moved", ".4f", 7)}
 _POOLED = {"evidence": ("log evidence of a row", ".3f", 7), "change": ("moved", ".4f", 7)}
 
 
 def exchange_line(record: ExchangeRecord) -> str:
     """Return what matters of an exchange on one line, failures named on lines of their own."""
     shown = next((names for names in (_PERSONAL, _POOLED) if set(names) & set(record.figures)), _GLOBAL)
+    if "log_likelihood" in record.figures and "k_hat" not in record.figures:
+        shown = {name: told for name, told in _LIKELY.items() if name in record.figures}
     parts = [
         f"{record.phase:<9}",
         *(

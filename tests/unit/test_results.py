@@ -347,6 +347,11 @@ def test_an_exchange_on_one_line_with_its_failures_below() -> None:
     assert exchange_line(record()) == (
         "round 3    K̂    7  moved  0.0123  sites: 2 answered, 0 late, 0 failed  1.2 kB down, 999 B up"
     )
+    likely = exchange_line(record(figures={"log_likelihood": -9.65503}))
+    assert likely.startswith("round 3    log-likelihood of a row  -9.6550  sites: 2 answered")
+    assert "-9.6550  moved  0.0120  sites" in exchange_line(
+        record(figures={"log_likelihood": -9.65503, "movement": 0.012})
+    )
     text = exchange_line(record(late=("c",), failed={"d": "no rows"}, figures={}))
     first, failed, late = text.splitlines()
     assert "K̂    -  moved       -  sites: 2 answered, 1 late, 1 failed" in first
