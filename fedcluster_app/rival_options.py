@@ -136,6 +136,13 @@ class ConsensusConfig:
         high=0.5,
         word="auto",
     )
+    step_size: float = key(
+        "consensus-step",
+        0.5,
+        "part of the way to a site's new sums in a round; 1: plain EM. Thin graphs need less",
+        low=1e-3,
+        high=1.0,
+    )
     rounds: int = key("consensus-rounds", 40, "most rounds of consensus-em", low=1, high=10_000)
     tolerance: float = key(
         "consensus-tolerance", 1e-3, "stop when no mixture moved further (spreads of components)", low=0.0

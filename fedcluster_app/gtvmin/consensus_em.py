@@ -63,7 +63,8 @@ class ConsensusState:
     origin : array of shape (d,)
         Point about which all nodes take their statistics.
     own : array of shape (k, p)
-        Statistics of the own rows under the mixture: mass, sums, sums of squares.
+        Statistics of the own rows under the mixture: mass, sums, sums of squares. With steps below 1 also
+        under those before.
     estimate : array of shape (k, p)
         Of the network's average of `own`.
     flows : mapping of site name to array of shape (k, p)
@@ -132,6 +133,7 @@ def step(
     *,
     bounds: Bounds = _BOUNDS,
     min_count: float = 0.0,
+    step_size: float = 1.0,
 ) -> ConsensusState:
     """One round of a node: filter, M step, E step.
 
@@ -145,6 +147,10 @@ def step(
     gains : Gains
     bounds, min_count
         As in `init`.
+    step_size : float in (0, 1]
+        Part of the way that the own statistics go to those of the E step. Estimates follow at the graph's
+        pace: where nodes have moved before these agree, a covariance of an estimate may be none at all, and on
+        thin graphs full steps then lead to ever larger ones. The end is the same.
 
     Returns
     -------
@@ -169,8 +175,9 @@ def step(
     Cost O(n k d² + deg k d²). **Source**: Gu, Distributed EM algorithm for Gaussian mixtures in sensor
     networks, IEEE Trans. Neural Networks 19 (2008) (leaky); Zhu and Martínez, Discrete-time dynamic average
     consensus, Automatica 46 (2010) (tracking); Jesus, Baquero and Almeida, Fault-tolerant aggregation by flow
-    updating (2009) (the idea of flows). Deviation: squares are taken about a common origin, not 0, and a
-    component without mass in the estimate keeps mean and covariance.
+    updating (2009) (the idea of flows). Deviations: squares are taken about a common origin, not 0, a
+    component without mass in the estimate keeps mean and covariance, and steps may be shorter (as in
+    stochastic approximation EM: Delyon, Lavielle and Moulines, 1999).
     """
     mail = {name: received[name] for name in sorted(received)}
     _check_shapes(state, mail)
@@ -187,7 +194,8 @@ def step(
     last = blocks(state.mixture)
     theta = project(parameters_from(estimate, state.origin, last), bounds)
     mixture = mixture_of(theta)
-    own, log_likelihood = _expectation(X, mixture, state.origin, min_count)
+    found, log_likelihood = _expectation(X, mixture, state.origin, min_count)
+    own = state.own + step_size * (found - state.own)
     return ConsensusState(
         mixture=mixture,
         origin=state.origin,

@@ -22,12 +22,13 @@ Status: TypeAlias = Literal["running", "converged", "max_rounds"]
 
 @dataclass(frozen=True)
 class ConsensusSettings:
-    """Settings that all nodes share: see `consensus_gains.gains` and `consensus_em.init`."""
+    """Settings that all nodes share: see `consensus_gains.gains`, `consensus_em.init` and `step`."""
 
     filter: Filter = "tracking"
     gain: float | None = None
     bounds: Bounds = Bounds()  # noqa: RUF009  # frozen
     min_count: float = 0.0
+    step_size: float = 1.0
 
 
 _PLAIN = ConsensusSettings()
@@ -118,6 +119,7 @@ def step(
             gains(graph, name, settings.filter, settings.gain),
             bounds=settings.bounds,
             min_count=settings.min_count,
+            step_size=settings.step_size,
         )
         if name not in lost:
             heard[name] = nodes[name]

@@ -78,9 +78,9 @@ class ConsensusSums:
     """What a site has for its neighbours: its estimate of the network's mean statistics, and a part for each.
 
     For every component statistics are a mass, sums and a triangle of sums of squares, about a common point.
-    The coordinator can work out the site's own from them, and so can a site that is its only neighbour. The
-    site's own are of components of ``min-count`` rows or more; where fewer would be missing, other rows are
-    left out with them.
+    The coordinator can work out the site's own from them, and so can a site that is its only neighbour. What
+    a round adds to these is of components of ``min-count`` rows or more; where fewer would be missing, other
+    rows are left out with them.
     """
 
     estimate: FloatArray = array("k p", "estimate of the mean statistics of the network")

@@ -48,7 +48,15 @@ def consensus(site: Site, ask: AskConsensusRound) -> ConsensusSums:
             kept.named_flows,
             kept.round,
         )
-        state = consensus_em.step(before, X, _received(ask), how, bounds=bounds, min_count=least)
+        state = consensus_em.step(
+            before,
+            X,
+            _received(ask),
+            how,
+            bounds=bounds,
+            min_count=least,
+            step_size=site.config.consensus.step_size,
+        )
     flows = np.stack(list(state.flows.values())) if state.flows else None
     site.memory.save(
         ConsensusMemory(

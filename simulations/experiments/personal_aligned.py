@@ -22,7 +22,7 @@ from fedcluster_app.mixtures.distances import squared_distances
 from fedcluster_app.streams import stream
 from simulations.experiments.personal_data import Network, Scenario
 
-VARIANCE_FLOOR = 0.05
+VARIANCE_FLOOR, STEP_SIZE = 0.05, 0.5
 
 
 def starts(drawn: Network, k: int, seed: int, bounds: Bounds) -> dict[str, Start]:
@@ -48,7 +48,8 @@ def run_consensus(
     drawn: Network, scenario: Scenario, seed: int, filter_: Filter = "tracking"
 ) -> dict[str, Mixture]:
     """Take rounds of consensus EM along the edges."""
-    settings = ConsensusSettings(filter_, bounds=wide_bounds(scenario.k, VARIANCE_FLOOR))
+    bounds = wide_bounds(scenario.k, VARIANCE_FLOOR)
+    settings = ConsensusSettings(filter_, bounds=bounds, step_size=STEP_SIZE)
     start = align(starts(drawn, scenario.k, seed, settings.bounds), scenario.k).pooled
     state = consensus_network.init(drawn.train, start, drawn.graph, settings)
     while not consensus_network.done(state):

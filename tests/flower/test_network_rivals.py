@@ -79,7 +79,7 @@ def test_messages_make_the_rounds_of_the_network_in_memory(
 ) -> None:
     one = run("consensus-em", close_sites, graph=path, consensus_mode=mode, consensus_rounds=6)
     kernel = one.strategy.state.kernel
-    settings = ConsensusSettings(mode, bounds=BOUNDS, min_count=5.0)
+    settings = ConsensusSettings(mode, bounds=BOUNDS, min_count=5.0, step_size=0.5)
     tables, graph = rows(one, close_sites), kernel.state.graph
     state = consensus_network.init(tables, kernel.start, graph, settings)
     for _ in range(6):
@@ -94,7 +94,8 @@ def test_messages_make_the_rounds_of_the_network_in_memory(
 
 
 def test_tracking_ends_in_em_on_the_pooled_rows(close_sites: list[dict[str, Any]]) -> None:
-    one = run("consensus-em", close_sites, graph="ring", consensus_rounds=80, consensus_tolerance=1e-4)
+    how = {"consensus_rounds": 80, "consensus_tolerance": 1e-4, "consensus_step": 0.8}
+    one = run("consensus-em", close_sites, graph="ring", **how)
     assert one.outcome.details["stopped_by"] == "converged"
     X = np.concatenate(list(rows(one, close_sites).values()))
     wanted = em.fit(X, one.strategy.state.kernel.start, tol=1e-13, max_iter=2000, reg_covar=0.0).mixture
@@ -137,6 +138,7 @@ def test_who_has_gone_takes_its_rows_along(close_sites: list[dict[str, Any]], pa
         tamper=at(6, silent, 3),
         consensus_rounds=40,
         consensus_tolerance=1e-3,
+        consensus_step=1.0,
     )
     tables = rows(one, close_sites)
     X = np.concatenate([tables[name] for name in "abc"])
@@ -173,9 +175,9 @@ def test_a_site_hears_its_neighbours_alone_and_what_is_meant_for_it(
 def test_sums_of_few_rows_do_not_leave_nor_can_they_be_had_as_a_difference(csv_sites: Sites) -> None:
     rng, least = np.random.default_rng(0), 12
     tables = {name: rng.normal(size=(45, 2)) for name in "abc"}
-    masses = []
+    masses, how = [], {"min_count": least, "consensus_step": 1.0, "scaling": "none"}
     for number in range(1, 8):
-        one = run("consensus-em", csv_sites(tables), min_count=least, consensus_rounds=number, scaling="none")
+        one = run("consensus-em", csv_sites(tables), consensus_rounds=number, **how)
         masses += [part.own[:, 0] for part in sent(one).values()]
     known = np.stack(masses)
     missing = 45 - known.sum(axis=1)

@@ -66,6 +66,21 @@ def test_tracking_ends_in_em_on_the_pooled_rows(make):
             np.testing.assert_allclose(mine, theirs, atol=1e-6)
 
 
+def test_short_steps_end_in_the_same_em():
+    parts, start, _ = network()
+    graph, short = ring(list(parts)), ConsensusSettings(step_size=0.5)
+    found = finish(run(parts, start, graph, short, 150))
+    _, means, _ = pooled_em(np.concatenate(list(parts.values())), start, 80)
+    for mixture in found.values():
+        np.testing.assert_allclose(mixture.means, means, atol=1e-6)
+    state = run(parts, start, graph, short, 4)
+    after = step(state, parts, graph, short)
+    for name, X in parts.items():
+        fresh = node_init(X, after.nodes[name].mixture, state.nodes[name].origin).own
+        halfway = (state.nodes[name].own + fresh) / 2
+        np.testing.assert_allclose(after.nodes[name].own, halfway, rtol=1e-9, atol=1e-9)
+
+
 def test_sums_over_the_network_agree_in_every_round():
     parts, start, graph = network()
     state = init(parts, start, graph)
