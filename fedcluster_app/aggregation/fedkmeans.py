@@ -105,7 +105,7 @@ def client_start(
         raise ConfigError(f"k: expected at least 1, got {k}")
     if len(X) == 0:
         return ClusterSums(np.empty((0, X.shape[1])), np.empty(0, dtype=np.int64))
-    seeds = kmeans_plus_plus(X, min(k, len(X)), rng)
+    seeds = first_centers(X, k, rng)
     if start == "kmeans":
         return client_step(X, seeds, local_steps=local_steps, min_count=min_count)
     counts = np.bincount(_nearest(X, seeds), minlength=len(seeds))
@@ -143,12 +143,17 @@ def client_step(
     that are not sent are never all that is missing: whoever knows the mean of all rows could take the rest
     from it.
     """
+    return sums_by(X, assign(X, centers, local_steps=local_steps, min_count=min_count))
+
+
+def assign(X: FloatArray, centers: FloatArray, *, local_steps: int = 1, min_count: int = 2) -> IntArray:
+    """Cluster of every row after the steps of `client_step`, -1 if that is not sent; (n,) int array."""
     if local_steps < 1:
         raise ConfigError(f"local steps: expected at least 1, got {local_steps}")
     if min_count < 1:
         raise ConfigError(f"minimum count: expected at least 1, got {min_count}")
     if len(X) == 0 or len(centers) == 0:
-        return ClusterSums(np.empty((0, X.shape[1])), np.empty(0, dtype=np.int64))
+        return np.full(len(X), -1)
     labels = _nearest(X, centers)
     if local_steps > 1:
         centers = lloyd(X, centers[np.unique(labels)], max_iter=local_steps - 1).centers
@@ -156,10 +161,20 @@ def client_step(
     counts = np.bincount(labels, minlength=len(centers))
     large = counts >= min_count
     if 0 < counts[~large].sum() < min_count and large.any():
-        labels = np.flatnonzero(large)[_nearest(X, centers[large])]
-        counts = np.bincount(labels, minlength=len(centers))
-    sums = np.eye(len(centers))[labels].T @ X
-    return _large_enough(sums, counts, min_count)
+        return np.flatnonzero(large)[_nearest(X, centers[large])]
+    return np.where(large[labels], labels, -1)
+
+
+def sums_by(X: FloatArray, labels: IntArray) -> ClusterSums:
+    """Sums of the rows (n, d) by their labels (n,), without those of -1."""
+    sent = np.unique(labels[labels >= 0])
+    members = (labels[:, None] == sent).astype(np.float64)
+    return ClusterSums(members.T @ X, members.sum(axis=0).astype(np.int64))
+
+
+def first_centers(X: FloatArray, k: int, rng: np.random.Generator) -> FloatArray:
+    """Seeds from which a site's first clusters are made: min(k, n) rows, which do not leave."""
+    return kmeans_plus_plus(X, min(k, len(X)), rng)
 
 
 def init(k: int) -> FedKMeansState:

@@ -59,8 +59,12 @@ def client_start(
     """
     if k < 1:
         raise ConfigError(f"k: expected at least 1, got {k}")
-    centers = kmeans(X, min(k, len(X)), rng, n_init=n_init).centers if len(X) else X
-    return client_step(X, centers, min_count=min_count)
+    return client_step(X, first_centers(X, k, rng, n_init=n_init), min_count=min_count)
+
+
+def first_centers(X: FloatArray, k: int, rng: np.random.Generator, *, n_init: int = 10) -> FloatArray:
+    """Centres of a site's own k-means, at most min(k, n)."""
+    return kmeans(X, min(k, len(X)), rng, n_init=n_init).centers if len(X) else X
 
 
 def step(

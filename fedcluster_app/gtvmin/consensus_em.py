@@ -149,7 +149,7 @@ def step(
         As in `init`.
     step_size : float in (0, 1]
         Part of the way that the own statistics go to those of the E step. Estimates follow at the graph's
-        pace: where nodes have moved before these agree, a covariance of an estimate may be none at all, and on
+        pace: where nodes move before these agree, the covariances of an estimate may be none at all, and on
         thin graphs full steps then lead to ever larger ones. The end is the same.
 
     Returns

@@ -39,12 +39,23 @@ class AskFedKMeansAligned(AskFedKMeans):
 
 @message("fedkmeans.sums", leaves_site=True)
 class FedKMeansSums:
-    """Sums over a site's rows. What they leave out is nothing, or ``min-count`` rows or more."""
+    """Sums over a site's rows. What they leave out is nothing, or ``min-count`` rows or more.
+
+    Nor is the difference to the sums of another round of fewer rows: those that would part from others in
+    smaller numbers stay with them.
+    """
 
     counts: IntArray = array(
         "k", "rows of every cluster that has `min-count` or more; one 0 if none has", whole=True, low=0
     )
     sums: FloatArray = array("k q", "sum of these rows")
+
+
+@message("site.fedkmeans")
+class FedKMeansMemory:
+    """Kept by a site: which of its rows were in one cluster in every round."""
+
+    groups: IntArray = array("n", "group of every row", whole=True, low=0)
 
 
 @message("ask.ffcm")

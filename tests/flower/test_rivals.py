@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,37 @@ def test_rounds_of_fedkmeans_stop_at_the_most_that_are_allowed() -> None:
     one = run("fedkmeans", 3, fedkmeans_rounds=2, k=10)
     assert one.outcome.details["stopped_by"] == "max_rounds"
     assert any("stopped at the most that are allowed" in warning for warning in one.outcome.warnings)
+
+
+@pytest.mark.parametrize("method", ["fedkmeans", "fedkmeans-aligned"])
+def test_no_row_is_the_difference_between_the_sums_of_two_rounds(method: str, csv_sites: Sites) -> None:
+    """Clusters overlap, so that rows change theirs; with min-count=1 some do so alone."""
+    tables = np.random.default_rng(0).normal(size=(3, 90, 2))
+    nodes = csv_sites(dict(zip("abc", tables, strict=True)))
+
+    def rows_given_away(least: int) -> set[tuple[int, int]]:
+        sums: dict[int, list[Any]] = {}
+
+        def look(node: int, question: Message, answer: Message) -> Message:
+            payload = from_records(answer.content)
+            if payload.kind == "fedkmeans.sums":
+                parts = payload.arrays
+                sums.setdefault(node, []).append(np.column_stack([parts["counts"], parts["sums"]]))
+            return answer
+
+        open_sites = [{**node, "min-count": 1} for node in nodes]
+        run(method, open_sites, k=4, tamper=look, scaling="none", min_count=least)
+        given = set()
+        for node, sent in sums.items():
+            for before, after in pairwise(sent):
+                change = after - before if before.shape == after.shape else np.zeros((1, 3))
+                for count, *total in change[np.abs(change[:, 0]) == 1]:
+                    gaps = np.abs(tables[node] - np.array(total) / count).max(axis=1)
+                    given |= {(node, int(row)) for row in np.flatnonzero(gaps < 1e-9)}
+        return given
+
+    assert not rows_given_away(5)
+    assert rows_given_away(1)
 
 
 # --- aligned averages
