@@ -10,9 +10,9 @@ import numpy as np
 from fedcluster_app.config import RunConfig
 from fedcluster_app.coupling import pooling_of
 from fedcluster_app.data.scaling import lower_triangle
-from fedcluster_app.gtvmin import pool
 from fedcluster_app.gtvmin.pool_message import Summary
 from fedcluster_app.gtvmin.pool_release import mixture_of
+from fedcluster_app.gtvmin.pool_state import status_of
 from fedcluster_app.messages import AskPoolEnd, AskPoolRound, AskPoolStart, PoolEnd, PoolSummary
 from fedcluster_app.results.outcome import Outcome
 from strategies.base import Agreement, SiteStrategy
@@ -120,7 +120,7 @@ class GTVPool(SiteStrategy[PoolRun]):
         waiting = set(state.agreement.roster.moments) - set(mailbox.posts) and late
         if not waiting and not part_of(state.laid.graph, mailbox.posts).edges:
             return replace(state, stopped_by="no edge")
-        stops = {pool.status_of(state.changes.get(name, ()), self._settings) for name in answers.values}
+        stops = {status_of(state.changes.get(name, ()), self._settings) for name in answers.values}
         if number >= self._settings.max_rounds:
             return replace(state, stopped_by="max_rounds")
         return replace(state, stopped_by="settled") if stops == {"settled"} else state

@@ -7,9 +7,9 @@ import numpy as np
 from fedcluster_app.coupling import pooling_of
 from fedcluster_app.data.scaling import lower_triangle
 from fedcluster_app.gtvmin import pool
-from fedcluster_app.gtvmin.pool import PoolState
 from fedcluster_app.gtvmin.pool_model import lone
 from fedcluster_app.gtvmin.pool_settings import PoolSettings
+from fedcluster_app.gtvmin.pool_state import PoolState
 from fedcluster_app.messages import AskPoolEnd, AskPoolRound, AskPoolStart, PoolEnd, PoolMemory, PoolSummary
 from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.site import Site
@@ -33,15 +33,14 @@ def advance(site: Site, ask: AskPoolRound) -> PoolSummary:
 def end(site: Site, ask: AskPoolEnd) -> PoolEnd:
     """Judge what the neighbours said last, and say what has become of the mixture."""
     X, settings = contributed(site, ask), _settings(site)
-    state = _kept(site, X, settings)
-    found = pool.finish(state, X, ask.summaries, settings)
+    found = pool.finish(_kept(site, X, settings), X, ask.summaries, settings)
     tables = [found.attachments[name] for name in ask.neighbours]
     mixture = found.mixture
     return PoolEnd(
         weights=mixture.weights,
         means=mixture.means,
         covariances=lower_triangle(mixture.covariances),
-        counts=pool.message(state).counts,
+        counts=found.counts,
         places=found.places,
         trust=np.array([found.rates[name] for name in ask.neighbours]) if tables else None,
         attached=np.concatenate(tables)[:, found.places] if tables else None,

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from fedcluster_app.gtvmin import pool
 from fedcluster_app.gtvmin.niw import moments_of, row_moments, summaries_of
-from fedcluster_app.gtvmin.pool import PoolState
 from fedcluster_app.gtvmin.pool_message import Summary
 from fedcluster_app.gtvmin.pool_model import Models, Rows, lone, rows_of
 from fedcluster_app.gtvmin.pool_release import Shown, mixture_of, released, shown
 from fedcluster_app.gtvmin.pool_settings import PoolSettings
+from fedcluster_app.gtvmin.pool_state import PoolState
 from fedcluster_app.gtvmin.pool_weights import draw_weights
 from fedcluster_app.mixtures import Mixture
 
@@ -40,7 +40,7 @@ def by_label(rows: Rows, labels: np.ndarray) -> Models:
     )
 
 
-def pooled(*sizes: int, min_count: float = 5.0) -> tuple[pool.PoolState, np.ndarray, Rows]:
+def pooled(*sizes: int, min_count: float = 5.0) -> tuple[PoolState, np.ndarray, Rows]:
     """A node of clusters of these sizes, after a round with two neighbours that have all three."""
     X, chosen = table(0, *sizes), replace(ALL, min_count=min_count)
     heard = {
