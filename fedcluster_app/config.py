@@ -139,7 +139,8 @@ def parse_run_config(values: Mapping[str, Any]) -> RunConfig:
             "or use init='kmeans'"
         )
     _check_graph(config.graph)
-    _check_gtv(config.gtv, config.mixture)
+    if config.method == "gtvmin":
+        _check_gtv(config.gtv, config.mixture)
     if config.micro.assembly == "keep" and not config.micro.summaries:
         raise ConfigError(
             "run config: assembly='keep' expected clusters to keep; give summaries the path of an earlier "

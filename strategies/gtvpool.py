@@ -19,7 +19,8 @@ from strategies.base import Agreement, SiteStrategy
 from strategies.exchange import Answers, Exchange
 from strategies.graphs import lay_graph, part_of, read_file
 from strategies.gtvmin_rounds import in_units, unit_of
-from strategies.gtvpool_results import PoolRun, conclude, identity_of, models_of
+from strategies.gtvpool_results import conclude
+from strategies.gtvpool_run import PoolRun, identity_of, models_of
 from strategies.labelling import ask_labels
 from strategies.mailbox import Mailbox
 from strategies.plausible import TOLERANCE, greeted, pooled
@@ -67,6 +68,10 @@ class GTVPool(SiteStrategy[PoolRun]):
         whole = greeted(state.agreement.roster.moments[name], state.agreement.scaling)
         covariances = answer.summary.covariances
         variances = np.diagonal(covariances, axis1=1, axis2=2)
+        small = answer.counts[answer.counts > 0].min()
+        if small < self.config.min_count - TOLERANCE:
+            least = self.config.min_count
+            return f"its components were not used: one is of {small:g} rows, min-count is {least}"
         problem = whole.problem_of_part(pooled(answer.counts, answer.means, variances))
         # Of rows that are all alike rounding leaves a little on either side of 0.
         if np.linalg.eigvalsh(covariances).min() < -TOLERANCE * (1.0 + whole.variance.sum()):
@@ -88,7 +93,8 @@ class GTVPool(SiteStrategy[PoolRun]):
         slack = TOLERANCE * (1.0 + high - low)
         if ((answer.means < low - slack) | (answer.means > high + slack)).any():
             return "its mixture was not used: a component lies where neither it nor a neighbour has rows"
-        return None
+        wide = np.diagonal(answer.mixture.covariances, axis1=1, axis2=2) > np.square(1.0 + high - low)
+        return "its mixture was not used: a component is wider than all rows" if wide.any() else None
 
     def tell(self, state: PoolRun, answers: Answers) -> PoolRun:
         """Take summaries, mixtures or labels in."""
@@ -141,7 +147,7 @@ class GTVPool(SiteStrategy[PoolRun]):
 
     def conclude(self, state: PoolRun) -> Outcome:
         """Return every site's mixture with all that led to it."""
-        return conclude(state)
+        return conclude(state, self.config.min_count)
 
     def _laid(self, state: PoolRun) -> PoolRun:
         """Lay the graph over the sites; a file is told which of them are here."""

@@ -12,7 +12,7 @@ from fedcluster_app.gtvmin.pool_local import attend, judged, own_evidence, run_p
 from fedcluster_app.gtvmin.pool_merge import pruned
 from fedcluster_app.gtvmin.pool_message import Inbox, Summary, receive, summarised
 from fedcluster_app.gtvmin.pool_model import Models, Rows, rows_of
-from fedcluster_app.gtvmin.pool_release import released, shown
+from fedcluster_app.gtvmin.pool_release import release, shown
 from fedcluster_app.gtvmin.pool_settings import PoolSettings
 from fedcluster_app.gtvmin.pool_start import improved, local_fit
 from fedcluster_app.gtvmin.pool_state import PoolResult, PoolState, PoolStatus, status_of
@@ -54,13 +54,13 @@ def beginning(
     """Write `init` as a program, which can be carried out together with those of other nodes."""
     rows = _rows(X, settings)
     models = yield from local_fit(rows, k, settings, rng)
-    mine = released(models, rows, settings.min_count)
+    mine = release(models, rows, settings)
     return PoolState(models, rows.origin, mine, {}, {}, float(own_evidence(models, rows)[0]), free=k is None)
 
 
 def message(state: PoolState) -> Summary:
     """Say what neighbours may know: the components in the site's own rows, small ones withheld."""
-    return summarised(state.released, state.origin)
+    return summarised(state.release.moments, state.origin)
 
 
 def step(
@@ -112,6 +112,9 @@ def stepping(
     rows = _checked(X, state, settings)
     inbox = receive(received, rows, settings.count_cap)
     if not len(inbox.moments):
+        if state.free:  # nobody will tell more
+            alone_here = pruned(state.models, rows, inbox, settings, on_trial=True)
+            state = _heard(state, alone_here, rows, inbox, settings)
         return replace(state, changes=(*state.changes, 0.0))
     models = yield Request(attend, _entered(state, inbox), rows, inbox, settings, (_PASS,))
     number = state.round + 1
@@ -144,31 +147,23 @@ def finish(
     """Turn the state of a run that is over into its result; parameters and errors as in `step`.
 
     What neighbours sent last is judged in one more pass that neither adds nor joins components: so it is told
-    of their components as they are in the end. Where nobody has sent anything and the number of components is
-    to be found, they are joined for good, for nobody will tell more.
+    of their components as they are in the end. What others know of the own rows stays as it was.
     """
     rows = _checked(X, state, settings)
     inbox = receive(received, rows, settings.count_cap)
+    models = _entered(state, inbox)
     if len(inbox.moments):
-        models = judged(_entered(state, inbox), rows, inbox)
-        models = run_pass(models, rows, inbox, settings, _PASS)
-        counts = message(state).counts
-        state = _heard(state, models, rows, inbox, settings)
-    else:
-        if state.free:
-            models = pruned(state.models, rows, inbox, settings, on_trial=True)
-            state = _heard(state, models, rows, inbox, settings)
-        counts = message(state).counts
-    seen = shown(state.models, state.released, rows, settings.concentration)
+        models = run_pass(judged(models, rows, inbox), rows, inbox, settings, _PASS)
+    seen = shown(models, state.release.moments, rows, settings.concentration)
     return PoolResult(
         seen.mixture,
-        counts,
+        message(state).counts,
         seen.places,
         status(state, settings),
-        {name: state.rates[name] for name in inbox.names if name in state.rates},
-        state.attachments if len(inbox.moments) else {},
+        _by_name(models.rates[0], inbox),
+        _by_neighbour(models.attached[0], inbox),
         state.changes,
-        state.evidence,
+        float(own_evidence(models, rows)[0]) if len(inbox.moments) else state.evidence,
     )
 
 
@@ -186,12 +181,11 @@ def _checked(X: FloatArray, state: PoolState, settings: PoolSettings) -> Rows:
 
 def _heard(state: PoolState, models: Models, rows: Rows, inbox: Inbox, settings: PoolSettings) -> PoolState:
     """State with the models that came of what was received."""
-    rates = {name: float(rate) for name, rate in zip(inbox.names, models.rates[0], strict=True)}
     return replace(
         state,
         models=models,
-        released=released(models, rows, settings.min_count),
-        rates={**state.rates, **rates},
+        release=release(models, rows, settings, state.release),
+        rates={**state.rates, **_by_name(models.rates[0], inbox)},
         attachments=_by_neighbour(models.attached[0], inbox),
         evidence=float(own_evidence(models, rows)[0]),
     )
@@ -214,6 +208,10 @@ def _change(before: Models, after: Models) -> float:
     scale = float(np.sqrt(np.trace(after.within[0])))
     moved = np.linalg.norm(after.means[0] - before.means[0], axis=1)
     return float(after.weights[0] @ moved / scale + np.abs(after.weights[0] - before.weights[0]).sum())
+
+
+def _by_name(rates: FloatArray, inbox: Inbox) -> dict[str, float]:
+    return {name: float(rate) for name, rate in zip(inbox.names, rates, strict=True)}
 
 
 def _by_neighbour(attached: FloatArray, inbox: Inbox) -> dict[str, FloatArray]:

@@ -66,7 +66,8 @@ def iterate(models: Models, rows: Rows, inbox: Inbox, settings: PoolSettings, *,
 
     Notes
     -----
-    **Source**: this project's pooling, steps a to h. Cost O(b (n + J) k d²), with evidence O(b J k d³) more.
+    **Source**: this project's pooling, steps a to h; the support rule counts own rows alone in all iterations
+    that score by densities, not in the first alone. Cost O(b (n + J) k d²), with evidence O(b J k d³) more.
     """
     forms = quadratic_forms(models.means, models.covariances)
     own, evidence_of_rows, junk = assign(models.weights, forms, models.junk, rows)

@@ -111,7 +111,9 @@ def receive(summaries: Mapping[str, Summary], rows: Rows, count_cap: float) -> I
     # A count beyond 1e12 is forged; held there, no sum of them overflows before the cap is known.
     counts = np.minimum(counts[usable], 1e12)
     totals = np.bincount(edges, counts, minlength=len(names))
-    cap = count_cap * float(np.median([len(rows.X), *totals]))
+    # The lower median: of a site and one neighbour it is the smaller, so neither can lift the cap alone.
+    known = np.sort([len(rows.X), *totals[totals > 0]])
+    cap = count_cap * float(known[(len(known) - 1) // 2])
     counts = counts * np.minimum(1.0, cap / np.maximum(totals, 1.0))[edges]
     about = _held(means[usable] - rows.origin, _REACH * float(rows.spread) ** 0.5)
     moments = moments_of(counts, about, _covariances(covariances[usable]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from fedcluster_app.gtvmin.pool_model import Models
+from fedcluster_app.gtvmin.pool_release import Release
 from fedcluster_app.gtvmin.pool_settings import PoolSettings
 from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.mixtures.types import FloatArray, IntArray
@@ -24,8 +25,8 @@ class PoolState:
         A batch of one, about the origin.
     origin : array of shape (d,)
         Mean of the site's rows.
-    released : array of shape (k, d + 1, d + 1)
-        Moments of the own rows about it that others may know; 0 for components that are withheld.
+    release : Release
+        What others may know of the own rows.
     rates : mapping of site name to float
         Trust in each neighbour that ever spoke, from 0 to 1.
     attachments : mapping of site name to array of shape (k of the neighbour, k)
@@ -41,7 +42,7 @@ class PoolState:
 
     models: Models
     origin: FloatArray
-    released: FloatArray
+    release: Release
     rates: Mapping[str, float]
     attachments: Mapping[str, FloatArray]
     evidence: float
