@@ -14,14 +14,11 @@ from fedcluster_app.gtvmin.pool_rows import responsibilities
 from fedcluster_app.gtvmin.pool_settings import PoolSettings
 from fedcluster_app.gtvmin.pool_weights import draw_weights
 from fedcluster_app.mixtures.mixture import Mixture
+from fedcluster_app.mixtures.release import NEARLY, released
 from fedcluster_app.mixtures.types import FloatArray, IntArray
 
 # Least count, of own rows and borrowed ones, of a component of the mixture that is shown.
 _LEAST_COUNT = 0.5
-# A count that misses the least one by rounding is enough.
-_NEARLY = 1e-6
-# Multiples of it, taken modulo 1, are spread evenly however many there are.
-_GOLDEN = (5.0**0.5 - 1.0) / 2.0
 # Variance of a feature that is taken for the least, where all that was released is one point.
 _LEAST_VARIANCE = 1e-3
 
@@ -62,11 +59,9 @@ def release(models: Models, rows: Rows, settings: PoolSettings, last: Release | 
         A batch of one.
     rows : Rows
     settings : PoolSettings
-        A component of fewer rows than ``min_count`` is withheld. It is not merged with another: a summary of
-        two clusters helps nobody. But all rows of a site are known as one summary, and a few that are missing
-        of it could be had as the difference: where fewer than this would be missing, junk among them, other
-        rows are left out with them, spread over the table. With ``guard`` the same is asked of differences to
-        what was told before. Counts are soft, they bound effective and not distinct rows.
+        A component of fewer rows than ``min_count`` is withheld, junk too, and never fewer rows than that are
+        missing of all: see `mixtures.release.released`. With ``guard`` the same is asked of differences to
+        what was told before.
     last : Release, optional
         Of the round before.
 
@@ -76,28 +71,16 @@ def release(models: Models, rows: Rows, settings: PoolSettings, last: Release | 
     the last release that went into it together: where it differs by fewer rows, it is told as it was. It does
     not look at sums of several rounds or of other components: no rule of this kind can look at all.
     """
-    least, (k, n) = settings.min_count - _NEARLY, (models.means.shape[1], len(rows.X))
+    k, n = models.means.shape[1], len(rows.X)
     forms = quadratic_forms(models.means, models.covariances)
-    shares = responsibilities(models.weights, forms, models.junk, rows)[0][0, :k]
-    shares = _large(shares, least)
-    while shares.any() and _NEARLY < (missing := n - shares.sum()) < least:
-        order = np.argsort(np.arange(n) * _GOLDEN % 1.0, kind="stable")
-        gone = missing + np.cumsum(shares[:, order].sum(axis=0))
-        shares[:, order[: np.searchsorted(gone, least) + 1]] = 0.0
-        shares = _large(shares, least)
+    R = responsibilities(models.weights, forms, models.junk, rows)[0][0, :k]
+    shares = released(R.T, settings.min_count).T
     before = np.zeros((0, n))
     if settings.guard:
         if last is not None:
-            shares, before = _as_before(shares, last, least), last.before
+            shares, before = _as_before(shares, last, settings.min_count - NEARLY), last.before
         before = np.unique(np.concatenate([before, shares[shares.any(axis=1)]]), axis=0)
     return Release((shares @ rows.moments).reshape(models.own[0].shape), shares, before)
-
-
-def _large(shares: FloatArray, least: float) -> FloatArray:
-    """Shares (k, n) of the components that are large enough, 0 for the others."""
-    counts = shares.sum(axis=1)
-    large: FloatArray = shares * (counts >= max(least, _NEARLY))[:, None]
-    return large
 
 
 def _as_before(shares: FloatArray, last: Release, least: float) -> FloatArray:
@@ -112,7 +95,7 @@ def _as_before(shares: FloatArray, last: Release, least: float) -> FloatArray:
         if gaps.min() < least:
             told[c] = known[gaps.argmin()]
     # Some as they were and some not may differ from all rows by a few; then nothing is new.
-    return coarse if _NEARLY < np.abs(1.0 - told.sum(axis=0)).sum() < least else told
+    return coarse if NEARLY < np.abs(1.0 - told.sum(axis=0)).sum() < least else told
 
 
 def shown(models: Models, own: FloatArray, rows: Rows, concentration: float) -> Shown:
