@@ -233,7 +233,8 @@ def parse_run_config(values: Mapping[str, Any]) -> RunConfig:
     if config.bounds not in ("", "data"):
         _pairs(config.bounds)
     _check_graph(config.graph)
-    _check_gtv(config.gtv, config.mixture)
+    if config.method == "gtvmin":
+        _check_gtv(config.gtv, config.mixture)
     if config.consensus.gain is not None and config.consensus.mode == "tracking":
         raise ConfigError(
             "run config: consensus-gain would do nothing with consensus-mode='tracking', whose gains follow "

@@ -58,6 +58,7 @@ def pooling_of(pool: PoolConfig, min_count: int) -> PoolSettings:
         max_rounds=mode.max_rounds if pool.rounds is None else pool.rounds,
         tolerance=pool.tolerance,
         uniform=pool.uniform == "on",
+        guard=pool.guard == "on",
     )
 
 

@@ -237,6 +237,11 @@ class PoolConfig:
         "stop when no mixture moved further, two rounds long (in its own spreads)",
         low=0.0,
     )
+    guard: Literal["on", "off"] = key(
+        "pool-guard",
+        "on",
+        "tell a component anew only if it differs by min-count rows from what was told; costs some accuracy",
+    )
     uniform: Literal["off", "on"] = key(
         "pool-uniform", "off", "whether some rows of a site may be junk, which belongs to no component"
     )

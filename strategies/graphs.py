@@ -118,6 +118,8 @@ def _by_rule(config: RunConfig, names: tuple[str, ...], mixtures: Mapping[str, M
         return block_model(blocks, rule.p_in, rule.p_out, rng)
     if rule.graph == "nearest":
         here = tuple(sorted(mixtures))
+        if len(here) < 2:
+            return Graph(names, (), ())
         near = min(rule.nearest, max(1, len(here) - 1))
         found = nearest(here, _distances([mixtures[name] for name in here]), near)
         return replace(found, names=names)

@@ -10,16 +10,17 @@ import numpy as np
 from fedcluster_app.config import RunConfig
 from fedcluster_app.coupling import pooling_of
 from fedcluster_app.data.scaling import lower_triangle
-from fedcluster_app.gtvmin import pool
 from fedcluster_app.gtvmin.pool_message import Summary
 from fedcluster_app.gtvmin.pool_release import mixture_of
+from fedcluster_app.gtvmin.pool_state import status_of
 from fedcluster_app.messages import AskPoolEnd, AskPoolRound, AskPoolStart, PoolEnd, PoolSummary
 from fedcluster_app.results.outcome import Outcome
 from strategies.base import Agreement, SiteStrategy
 from strategies.exchange import Answers, Exchange
 from strategies.graphs import lay_graph, part_of, read_file
 from strategies.gtvmin_rounds import in_units, unit_of
-from strategies.gtvpool_results import PoolRun, conclude, identity_of, models_of
+from strategies.gtvpool_results import conclude
+from strategies.gtvpool_run import PoolRun, identity_of, models_of
 from strategies.labelling import ask_labels
 from strategies.mailbox import Mailbox
 from strategies.plausible import TOLERANCE, greeted
@@ -65,6 +66,10 @@ class GTVPool(SiteStrategy[PoolRun]):
         if not isinstance(answer, PoolSummary) or not answer.counts.any():
             return None
         whole = greeted(state.agreement.roster.moments[name], state.agreement.scaling)
+        small = answer.counts[answer.counts > 0].min()
+        if small < self.config.min_count - TOLERANCE:
+            least = self.config.min_count
+            return f"its components were not used: one is of {small:g} rows, min-count is {least}"
         problem = whole.problem_of_components(answer.counts, answer.means, answer.summary.covariances)
         if problem is None:
             try:
@@ -83,7 +88,8 @@ class GTVPool(SiteStrategy[PoolRun]):
         slack = TOLERANCE * (1.0 + high - low)
         if ((answer.means < low - slack) | (answer.means > high + slack)).any():
             return "its mixture was not used: a component lies where neither it nor a neighbour has rows"
-        return None
+        wide = np.diagonal(answer.mixture.covariances, axis1=1, axis2=2) > np.square(1.0 + high - low)
+        return "its mixture was not used: a component is wider than all rows" if wide.any() else None
 
     def tell(self, state: PoolRun, answers: Answers) -> PoolRun:
         """Take summaries, mixtures or labels in."""
@@ -115,7 +121,7 @@ class GTVPool(SiteStrategy[PoolRun]):
         waiting = set(state.agreement.roster.moments) - set(mailbox.posts) and late
         if not waiting and not part_of(state.laid.graph, mailbox.posts).edges:
             return replace(state, stopped_by="no edge")
-        stops = {pool.status_of(state.changes.get(name, ()), self._settings) for name in answers.values}
+        stops = {status_of(state.changes.get(name, ()), self._settings) for name in answers.values}
         if number >= self._settings.max_rounds:
             return replace(state, stopped_by="max_rounds")
         return replace(state, stopped_by="settled") if stops == {"settled"} else state
@@ -136,7 +142,7 @@ class GTVPool(SiteStrategy[PoolRun]):
 
     def conclude(self, state: PoolRun) -> Outcome:
         """Return every site's mixture with all that led to it."""
-        return conclude(state)
+        return conclude(state, self.config.min_count)
 
     def _laid(self, state: PoolRun) -> PoolRun:
         """Lay the graph over the sites; a file is told which of them are here."""

@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 
 from fedcluster_app.errors import ConfigError
-from fedcluster_app.mixtures.kmeans import dissolved, kmeans
+from fedcluster_app.mixtures.kmeans import kmeans
 from fedcluster_app.mixtures.mixture import Mixture
-from fedcluster_app.mixtures.release import released
+from fedcluster_app.mixtures.release import dissolved, released
 from fedcluster_app.mixtures.statistics import Statistics, collect, merge_all, mixture_from
 from fedcluster_app.mixtures.types import FloatArray, IntArray
 

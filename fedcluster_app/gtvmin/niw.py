@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcluster_app.mixtures.types import FloatArray
+from fedcluster_app.mixtures.types import FloatArray, IntArray
 
 _LOG_2, _LOG_PI = float(np.log(2.0)), float(np.log(np.pi))
 # Least and largest prior weight of the mean, in rows.
 _KAPPA_RANGE = (1e-3, 1.0)
+_BEFORE_AND_AFTER = np.array([0.0, 1.0])[:, None, None]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -38,7 +39,7 @@ class Prior:
     psi: FloatArray
 
 
-def prior_of(within: FloatArray, strength: FloatArray, spread: float) -> Prior:
+def prior_of(within: FloatArray, strength: FloatArray, spread: float | FloatArray) -> Prior:
     """Prior whose mean covariance is a given matrix.
 
     Parameters
@@ -47,7 +48,7 @@ def prior_of(within: FloatArray, strength: FloatArray, spread: float) -> Prior:
         Covariance of the rows of a component, W.
     strength : array of shape (...)
         How many rows W counts for, s > 0.
-    spread : float, > 0
+    spread : float or array of shape (...), > 0
         Trace of the covariance of all rows of the site.
 
     Returns
@@ -57,8 +58,8 @@ def prior_of(within: FloatArray, strength: FloatArray, spread: float) -> Prior:
         about as much as the site's rows.
     """
     d = within.shape[-1]
-    kappa = np.clip(np.trace(within, axis1=-2, axis2=-1) / spread, *_KAPPA_RANGE)
-    kappa = np.broadcast_to(kappa, strength.shape)
+    share = np.einsum("...ii->...", within) / spread
+    kappa = np.broadcast_to(np.minimum(np.maximum(share, _KAPPA_RANGE[0]), _KAPPA_RANGE[1]), strength.shape)
     return Prior(kappa, d + 1.0 + strength, strength[..., None, None] * within)
 
 
@@ -121,19 +122,11 @@ def log_evidence(moments: FloatArray, prior: Prior) -> FloatArray:
     moment matrix, over kappa'. Its pivots cannot be below those of the prior, which they are held to: that
     is exact, and mends the rounding of moments that were subtracted. Cost O(d³) each.
     """
-    d = prior.psi.shape[-1]
-    free = (1,) * (moments.ndim - 2 - prior.kappa.ndim)
-    kappa0, nu0 = prior.kappa.reshape(prior.kappa.shape + free), prior.nu.reshape(prior.nu.shape + free)
-    base = np.zeros((*kappa0.shape, d + 1, d + 1))
-    base[..., 0, 0] = kappa0
-    base[..., 1:, 1:] = prior.psi.reshape(*kappa0.shape, d, d)
+    base, nu = _base(prior, moments.ndim - 2)
     floors = _pivots(base)
-    count = moments[..., 0, 0]
-    logs, base_logs = np.log(_pivots(base + moments, floors)), np.log(floors)
-    result: FloatArray = log_gamma_ratio(nu0, count, d) - 0.5 * d * _LOG_PI * count
-    result += 0.5 * nu0 * base_logs[1:].sum(axis=0) - 0.5 * (nu0 + count) * logs[1:].sum(axis=0)
-    result += 0.5 * d * (base_logs[0] - logs[0])
-    return result
+    evidence: FloatArray = _log_integral(_pivots(base + moments, floors), nu, moments[..., 0, 0])
+    evidence -= _log_integral(floors, nu, np.zeros(()))
+    return evidence
 
 
 def log_bayes_factor(first: FloatArray, second: FloatArray, prior: Prior) -> FloatArray:
@@ -143,33 +136,55 @@ def log_bayes_factor(first: FloatArray, second: FloatArray, prior: Prior) -> Flo
     return factor
 
 
-def log_predictive(added: FloatArray, known: FloatArray, prior: Prior) -> FloatArray:
-    """Log density of a whole summary given another of the same Gaussian; shapes as in `log_evidence`."""
-    predictive: FloatArray = log_evidence(known + added, prior) - log_evidence(known, prior)
+def log_predictive(
+    added: FloatArray, known: FloatArray, prior: Prior, which: IntArray | None = None
+) -> FloatArray:
+    """Log density of a whole summary given another of the same Gaussian; shapes as in `log_evidence`.
+
+    With ``which``, the prior of each summary has this place in a list of priors.
+    """
+    # The prior's own integral cancels; one call for the others, as in small batches the calls take the time.
+    both = known[..., None, :, :] + _BEFORE_AND_AFTER * added[..., None, :, :]
+    base, nu = _base(prior, both.ndim - 2)
+    floors = _pivots(base)
+    if which is not None:
+        base, nu, floors = base[which], nu[which], floors[:, which]
+    integrals = _log_integral(_pivots(base + both, floors), nu, both[..., 0, 0])
+    predictive: FloatArray = integrals[..., 1] - integrals[..., 0]
     return predictive
 
 
-def log_gamma_ratio(nu: FloatArray, count: FloatArray, d: int) -> FloatArray:
-    """Compute ln Γ_d((nu + count) / 2) - ln Γ_d(nu / 2) for the multivariate gamma function.
+def log_gamma(nu: FloatArray, d: int) -> FloatArray:
+    """Compute ln Γ_d(nu / 2) of the multivariate gamma function, up to a constant of d.
 
     Notes
     -----
     **Source**: the product formula of Γ_d, its factors taken in pairs by Legendre's duplication formula
     Γ(z) Γ(z + 1/2) = 2^(1 - 2z) √π Γ(2z): half the evaluations.
     """
-    return _log_gamma(nu + count, d) - _log_gamma(nu, d)
-
-
-def _log_gamma(nu: FloatArray, d: int) -> FloatArray:
-    """Sum over a < d of ln Γ((nu - a) / 2), up to a constant of d."""
     from scipy.special import gammaln
 
-    total: FloatArray = np.zeros_like(nu)
+    total: FloatArray = gammaln(0.5 * (nu - d + 1.0)) if d % 2 else np.zeros(())
     for a in range(0, d - 1, 2):
-        total = total + gammaln(nu - a - 1.0) - nu * _LOG_2
-    if d % 2:
-        total = total + gammaln(0.5 * (nu - d + 1.0))
+        total = total + (gammaln(nu - a - 1.0) - _LOG_2 * nu)
     return total
+
+
+def _base(prior: Prior, axes: int) -> tuple[FloatArray, FloatArray]:
+    """Matrices diag(kappa, psi) and nu, with so many leading axes that they broadcast to moments."""
+    d, shape = prior.psi.shape[-1], prior.kappa.shape + (1,) * (axes - prior.kappa.ndim)
+    base = np.zeros((*shape, d + 1, d + 1))
+    base[..., 0, 0] = prior.kappa.reshape(shape)
+    base[..., 1:, 1:] = prior.psi.reshape(*shape, d, d)
+    return base, prior.nu.reshape(shape)
+
+
+def _log_integral(pivots: FloatArray, nu: FloatArray, count: FloatArray) -> FloatArray:
+    """Log of the integral of likelihood times prior without its constant, from the pivots of both."""
+    logs, d = np.log(pivots), len(pivots) - 1
+    integral: FloatArray = log_gamma(nu + count, d) - 0.5 * (nu + count) * logs[1:].sum(axis=0)
+    integral -= 0.5 * d * (logs[0] + _LOG_PI * count)
+    return integral
 
 
 def _pivots(matrices: FloatArray, floors: FloatArray | None = None) -> FloatArray:
@@ -179,11 +194,12 @@ def _pivots(matrices: FloatArray, floors: FloatArray | None = None) -> FloatArra
     """
     order = (matrices.ndim - 2, matrices.ndim - 1, *range(matrices.ndim - 2))
     A = np.array(matrices.transpose(order), order="C")
-    for j in range(len(A)):
+    d = len(A)
+    for j in range(d):
         if floors is not None:
             np.maximum(A[j, j], floors[j], out=A[j, j, ...])
-        if j + 1 < len(A):
+        if j + 1 < d:
             column = A[j + 1 :, j]
             A[j + 1 :, j + 1 :] -= (column / A[j, j])[:, None] * column
-    pivots: FloatArray = np.einsum("jj...->j...", A)
+    pivots: FloatArray = A.reshape(d * d, *A.shape[2:])[:: d + 1]
     return pivots

@@ -2,103 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from fedcluster_app.errors import DataError
-from fedcluster_app.gtvmin.pool_local import judged, own_evidence, run_pass, update_prior
+from fedcluster_app.gtvmin.pool_local import attend, judged, own_evidence, run_pass
 from fedcluster_app.gtvmin.pool_merge import pruned
 from fedcluster_app.gtvmin.pool_message import Inbox, Summary, receive, summarised
 from fedcluster_app.gtvmin.pool_model import Models, Rows, rows_of
-from fedcluster_app.gtvmin.pool_release import released, shown
+from fedcluster_app.gtvmin.pool_release import release, shown
 from fedcluster_app.gtvmin.pool_settings import PoolSettings
 from fedcluster_app.gtvmin.pool_start import improved, local_fit
-from fedcluster_app.mixtures.mixture import Mixture
-from fedcluster_app.mixtures.types import FloatArray, IntArray
+from fedcluster_app.gtvmin.pool_state import PoolResult, PoolState, PoolStatus, status_of
+from fedcluster_app.gtvmin.pool_together import Program, Request, alone
+from fedcluster_app.mixtures.types import FloatArray
 
-PoolStatus: TypeAlias = Literal["running", "settled", "max_rounds"]
 # Iterations of a pass.
 _PASS = 3
 _FIRST_RATE = 0.5
 # Change when all of the weight moves.
 _ALL_WEIGHT = 2.0
-
-
-@dataclass(frozen=True, eq=False)
-class PoolState:
-    """A pooling node between rounds.
-
-    Attributes
-    ----------
-    models : Models
-        A batch of one, about the origin.
-    origin : array of shape (d,)
-        Mean of the site's rows.
-    released : array of shape (k, d + 1, d + 1)
-        Moments of the own rows about it that others may know; 0 for components that are withheld.
-    rates : mapping of site name to float
-        Trust in each neighbour that ever spoke, from 0 to 1.
-    attachments : mapping of site name to array of shape (k of the neighbour, k)
-        Of the last round: probability that the neighbour's component is the own one; rows of 0 for
-        components that were withheld, dropped or unmatched.
-    evidence : float
-        Log evidence of the own rows, given all that is attached: what neighbours are worth.
-    changes : tuple of float
-        How far the model moved in each round: means in standard deviations of a component, plus weights.
-    free : bool
-        Whether the number of components is not given but found: then it may fall, or follow another start.
-    """
-
-    models: Models
-    origin: FloatArray
-    released: FloatArray
-    rates: Mapping[str, float]
-    attachments: Mapping[str, FloatArray]
-    evidence: float
-    changes: tuple[float, ...] = ()
-    free: bool = False
-
-    @property
-    def round(self) -> int:
-        """Rounds taken."""
-        return len(self.changes)
-
-    @property
-    def mixture(self) -> Mixture:
-        """The personal mixture, in the coordinates of the rows."""
-        own = self.models
-        return Mixture(own.weights[0], own.means[0] + self.origin, own.covariances[0])
-
-
-@dataclass(frozen=True, eq=False)
-class PoolResult:
-    """What a site has come to.
-
-    Attributes
-    ----------
-    mixture : Mixture
-        Of the neighbours' components that are attached and of the own rows, but for those of components too
-        small to be released.
-    places : int array of shape (k of the mixture,)
-        Place of each of its components in the summary.
-    status : PoolStatus
-        Why the rounds ended.
-    rates, attachments : mappings of site name
-        As in `PoolState`, of the last summaries; columns are places in the own summary.
-    changes, evidence
-        As in `PoolState`.
-    """
-
-    mixture: Mixture
-    places: IntArray
-    status: PoolStatus
-    rates: Mapping[str, float]
-    attachments: Mapping[str, FloatArray]
-    changes: tuple[float, ...]
-    evidence: float
 
 
 def init(X: FloatArray, k: int | None, settings: PoolSettings, rng: np.random.Generator) -> PoolState:
@@ -120,15 +45,22 @@ def init(X: FloatArray, k: int | None, settings: PoolSettings, rng: np.random.Ge
     DataError
         If there are no rows.
     """
+    return alone(beginning(X, k, settings, rng))
+
+
+def beginning(
+    X: FloatArray, k: int | None, settings: PoolSettings, rng: np.random.Generator
+) -> Program[PoolState]:
+    """Write `init` as a program, which can be carried out together with those of other nodes."""
     rows = _rows(X, settings)
-    models = local_fit(rows, k, settings, rng)
-    mine = released(models, rows, settings.min_count)
+    models = yield from local_fit(rows, k, settings, rng)
+    mine = release(models, rows, settings)
     return PoolState(models, rows.origin, mine, {}, {}, float(own_evidence(models, rows)[0]), free=k is None)
 
 
 def message(state: PoolState) -> Summary:
     """Say what neighbours may know: the components in the site's own rows, small ones withheld."""
-    return summarised(state.released, state.origin)
+    return summarised(state.release.moments, state.origin)
 
 
 def step(
@@ -166,17 +98,32 @@ def step(
     **Source**: this project's evidence-gated pooling: two passes of three local iterations, the prior and the
     discount renewed between them, then other starts. Cost linear in the number of received components.
     """
+    return alone(stepping(state, X, received, settings, rng))
+
+
+def stepping(
+    state: PoolState,
+    X: FloatArray,
+    received: Mapping[str, Summary],
+    settings: PoolSettings,
+    rng: np.random.Generator,
+) -> Program[PoolState]:
+    """Write `step` as a program, which can be carried out together with those of other nodes."""
     rows = _checked(X, state, settings)
     inbox = receive(received, rows, settings.count_cap)
     if not len(inbox.moments):
+        if state.free:  # nobody will tell more
+            alone_here = pruned(state.models, rows, inbox, settings, on_trial=True)
+            state = _heard(state, alone_here, rows, inbox, settings)
         return replace(state, changes=(*state.changes, 0.0))
-    models = run_pass(judged(_entered(state, inbox), rows, inbox), rows, inbox, settings, _PASS)
-    models = run_pass(update_prior(models, rows, inbox, settings), rows, inbox, settings, _PASS)
+    models = yield Request(attend, _entered(state, inbox), rows, inbox, settings, (_PASS,))
     number = state.round + 1
     if number in settings.start_rounds:
         first = number == settings.start_rounds[0]
         if first or _change(state.models, models) > settings.restless:
-            models = improved(models, rows, inbox, settings, rng, fresh_rates=first, free=state.free)
+            models = yield from improved(
+                models, rows, inbox, settings, rng, fresh_rates=first, free=state.free
+            )
     if state.free:
         restless = _change(state.models, models) > settings.restless
         models = pruned(models, rows, inbox, settings, on_trial=restless)
@@ -187,15 +134,6 @@ def step(
 def status(state: PoolState, settings: PoolSettings) -> PoolStatus:
     """Tell which stopping rule has fired at a node, or ``running``; a network rests when all its nodes do."""
     return status_of(state.changes, settings)
-
-
-def status_of(changes: Sequence[float], settings: PoolSettings) -> PoolStatus:
-    """Tell the same from how far a node moved in each of its rounds: all that others need to know for it."""
-    recent = changes[-settings.patience :]
-    ripe = len(changes) > settings.least_rounds and len(recent) == settings.patience
-    if ripe and max(recent) < settings.tolerance:
-        return "settled"
-    return "max_rounds" if len(changes) >= settings.max_rounds else "running"
 
 
 def done(state: PoolState, settings: PoolSettings) -> bool:
@@ -209,23 +147,23 @@ def finish(
     """Turn the state of a run that is over into its result; parameters and errors as in `step`.
 
     What neighbours sent last is judged in one more pass that neither adds nor joins components: so it is told
-    of their components as they are in the end.
+    of their components as they are in the end. What others know of the own rows stays as it was.
     """
     rows = _checked(X, state, settings)
     inbox = receive(received, rows, settings.count_cap)
+    models = _entered(state, inbox)
     if len(inbox.moments):
-        models = judged(_entered(state, inbox), rows, inbox)
-        models = run_pass(models, rows, inbox, settings, _PASS)
-        state = _heard(state, models, rows, inbox, settings)
-    seen = shown(state.models, state.released, rows, settings.concentration)
+        models = run_pass(judged(models, rows, inbox), rows, inbox, settings, _PASS)
+    seen = shown(models, state.release.moments, rows, settings.concentration)
     return PoolResult(
         seen.mixture,
+        message(state).counts,
         seen.places,
         status(state, settings),
-        {name: state.rates[name] for name in inbox.names if name in state.rates},
-        state.attachments if len(inbox.moments) else {},
+        _by_name(models.rates[0], inbox),
+        _by_neighbour(models.attached[0], inbox),
         state.changes,
-        state.evidence,
+        float(own_evidence(models, rows)[0]) if len(inbox.moments) else state.evidence,
     )
 
 
@@ -243,12 +181,11 @@ def _checked(X: FloatArray, state: PoolState, settings: PoolSettings) -> Rows:
 
 def _heard(state: PoolState, models: Models, rows: Rows, inbox: Inbox, settings: PoolSettings) -> PoolState:
     """State with the models that came of what was received."""
-    rates = {name: float(rate) for name, rate in zip(inbox.names, models.rates[0], strict=True)}
     return replace(
         state,
         models=models,
-        released=released(models, rows, settings.min_count),
-        rates={**state.rates, **rates},
+        release=release(models, rows, settings, state.release),
+        rates={**state.rates, **_by_name(models.rates[0], inbox)},
         attachments=_by_neighbour(models.attached[0], inbox),
         evidence=float(own_evidence(models, rows)[0]),
     )
@@ -271,6 +208,10 @@ def _change(before: Models, after: Models) -> float:
     scale = float(np.sqrt(np.trace(after.within[0])))
     moved = np.linalg.norm(after.means[0] - before.means[0], axis=1)
     return float(after.weights[0] @ moved / scale + np.abs(after.weights[0] - before.weights[0]).sum())
+
+
+def _by_name(rates: FloatArray, inbox: Inbox) -> dict[str, float]:
+    return {name: float(rate) for name, rate in zip(inbox.names, rates, strict=True)}
 
 
 def _by_neighbour(attached: FloatArray, inbox: Inbox) -> dict[str, FloatArray]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from fedcluster_app.gtvmin.pool_message import Inbox
-from fedcluster_app.mixtures.densities import logsumexp
 from fedcluster_app.mixtures.types import BoolArray, FloatArray, IntArray
 
 _RATE_PASSES = 3
@@ -52,16 +51,16 @@ def attach(
     """
     sizes = np.full(len(scores), scores.shape[2]) if sizes is None else sizes
     scores = np.where(one_to_one(scores - separate[:, :, None], inbox, sizes), scores, -np.inf)
-    total = logsumexp(scores, axis=2)
-    odds = total - np.log(sizes)[:, None] - separate
-    size = inbox.incidence.sum(axis=1)
-    matched = np.zeros_like(odds)
+    peak = np.maximum(scores.max(axis=2, initial=-np.inf), separate)
+    joint = np.exp(scores - peak[:, :, None])
+    mass, none = joint.sum(axis=2), sizes[:, None] * np.exp(separate - peak)
+    size = 2.0 * rate_prior + inbox.incidence.sum(axis=-1)
     for _ in range(_RATE_PASSES):
-        logit = np.log(rates) - np.log1p(-rates)
-        matched = 0.5 * (1.0 + np.tanh(0.5 * (odds + logit[:, inbox.edges])))
-        rates = (rate_prior + matched @ inbox.incidence.T) / (2.0 * rate_prior + size)
-    finite = np.where(np.isfinite(total), total, 0.0)
-    attached: FloatArray = matched[:, :, None] * np.exp(scores - finite[:, :, None])
+        trust = _at_components(rates, inbox)
+        yes = trust * mass
+        matched = yes / (yes + (1.0 - trust) * none)
+        rates = (rate_prior + (inbox.incidence @ matched[:, :, None])[:, :, 0]) / size
+    attached: FloatArray = joint * (matched / np.where(mass > 0, mass, 1.0))[:, :, None]
     return attached, rates
 
 
@@ -84,10 +83,10 @@ def supported(
     **Source**: this project's pooling, step c. On an edge that is not trusted, a component must have more
     than one row of its own or from trusted edges; else dead components drift to whatever is far away.
     """
-    trusted = (rates > _TRUSTED)[:, inbox.edges]
+    trusted = _at_components(rates > _TRUSTED, inbox) > 0.0
     counts = own_counts
     if attached is not None:
-        counts = own_counts + np.einsum("bj,bjk->bk", trusted * inbox.counts, attached)
+        counts = own_counts + ((trusted * inbox.counts)[:, None, :] @ attached)[:, 0]
     allowed: BoolArray = trusted[:, :, None] | (counts > 1.0)[:, None, :]
     return allowed
 
@@ -116,19 +115,26 @@ def one_to_one(gains: FloatArray, inbox: Inbox, sizes: IntArray | None = None) -
     assignment; only the other edges need the solver (exact). Deviation: an assignment without gain is taken
     for none, as which of them the solver returns depends on the order of the components.
     """
-    gains = np.where(gains > 0.0, gains, 0.0)
-    wants = gains.max(axis=2) > 0.0
-    partner = (gains.argmax(axis=2)[:, :, None] == np.arange(gains.shape[2])) & wants[:, :, None]
-    claims = np.einsum("ej,bjk->bek", inbox.incidence, partner)
-    for b, edge in np.argwhere((claims > 1.0).any(axis=2)):
-        members = np.flatnonzero(inbox.edges == edge)
+    gains = np.maximum(gains, 0.0)
+    partner = (gains.argmax(axis=2)[:, :, None] == np.arange(gains.shape[2])) & (gains > 0.0)
+    claims = inbox.incidence @ partner.astype(np.float64)
+    incidence = np.broadcast_to(inbox.incidence, (len(gains), *inbox.incidence.shape[-2:]))
+    for b, edge in zip(*np.nonzero((claims > 1.0).any(axis=2)), strict=True):
+        members = np.flatnonzero(incidence[b, edge])
         partner[b, members] = _assigned(gains[b, members])
         claims[b, edge] = partner[b, members].sum(axis=0)
     sizes = np.full(len(gains), gains.shape[2]) if sizes is None else sizes
-    crowded = inbox.incidence.sum(axis=1)[inbox.edges] > sizes[:, None]
-    remaining = (claims == 0.0)[:, inbox.edges] | crowded[:, :, None]
+    crowded = inbox.incidence.sum(axis=-1) > sizes[:, None]
+    free = (claims == 0.0) | crowded[:, :, None]
+    remaining = inbox.incidence.swapaxes(-1, -2) @ free.astype(np.float64) > 0.0
     kept: BoolArray = np.where(partner.any(axis=2)[:, :, None], partner, remaining)
     return kept
+
+
+def _at_components(values: FloatArray | BoolArray, inbox: Inbox) -> FloatArray:
+    """Values (b, E) of the edges at the components that came over them, (b, J)."""
+    there: FloatArray = (values.astype(np.float64)[:, None, :] @ inbox.incidence)[:, 0]
+    return there
 
 
 def _assigned(gains: FloatArray) -> BoolArray:

@@ -23,7 +23,7 @@ def bound(models: Models, rows: Rows, inbox: Inbox) -> FloatArray:
     Notes
     -----
     **Source**: this project's pooling, the row objective J. Models of different size, strength or common
-    covariance may be compared by it, as these are chosen by the evidence that is part of it; models of different
+    covariance may be compared by it, as these are chosen by evidence that is part of it; models of another
     discount may not. What is borrowed counts at the discount, so what is not attached does too: else a model
     would gain by attaching anything.
     """

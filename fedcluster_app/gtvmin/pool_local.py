@@ -23,13 +23,28 @@ _ALIVE = 1e-3
 _RIDGE = 1e-3
 # Nats per row by which a pair may be behind the best one, and attachment from which it counts regardless.
 _FAR, _ATTACHED = 30.0, 1e-4
+# Of the cofactors of two features.
+_SIGNS = np.array([[1.0, -1.0], [-1.0, 1.0]])
 
 
-def run_pass(models: Models, rows: Rows, inbox: Inbox, settings: PoolSettings, steps: int) -> Models:
-    """Iterate, with the plug-in score first: totals are never older than the pass."""
+def run_pass(
+    models: Models, rows: Rows, inbox: Inbox, settings: PoolSettings, steps: int, plug_in: int = 1
+) -> Models:
+    """Iterate, in the first iterations with the plug-in score: totals are never older than the pass."""
     for number in range(steps):
-        models = iterate(models, rows, inbox, settings, plug_in=number == 0)
+        models = iterate(models, rows, inbox, settings, plug_in=number < plug_in)
     return models
+
+
+def refit(models: Models, rows: Rows, inbox: Inbox, settings: PoolSettings, steps: int) -> Models:
+    """Renew the prior, then iterate."""
+    return run_pass(update_prior(models, rows, inbox, settings), rows, inbox, settings, steps)
+
+
+def attend(models: Models, rows: Rows, inbox: Inbox, settings: PoolSettings, steps: int) -> Models:
+    """Iterate on what came, before and after the prior is renewed."""
+    models = run_pass(judged(models, rows, inbox), rows, inbox, settings, steps)
+    return refit(models, rows, inbox, settings, steps)
 
 
 def iterate(models: Models, rows: Rows, inbox: Inbox, settings: PoolSettings, *, plug_in: bool) -> Models:
@@ -51,12 +66,13 @@ def iterate(models: Models, rows: Rows, inbox: Inbox, settings: PoolSettings, *,
 
     Notes
     -----
-    **Source**: this project's pooling, steps a to h. Cost O(b (n + J) k d²), with evidence O(b J k d³) more.
+    **Source**: this project's pooling, steps a to h; the support rule counts own rows alone in all iterations
+    that score by densities, not in the first alone. Cost O(b (n + J) k d²), with evidence O(b J k d³) more.
     """
     forms = quadratic_forms(models.means, models.covariances)
     own, evidence_of_rows, junk = assign(models.weights, forms, models.junk, rows)
     attached, rates = models.attached, models.rates
-    if len(inbox.moments):
+    if inbox.moments.shape[-3]:
         scores = np.where(models.active[:, None], _plug_in(forms, inbox), -np.inf)
         if not plug_in:
             scores = _left_out(models, inbox, scores, prior(models, rows))
@@ -65,8 +81,7 @@ def iterate(models: Models, rows: Rows, inbox: Inbox, settings: PoolSettings, *,
         attached, rates = attach(
             scores, models.separate, rates, inbox, settings.rate_prior, models.active.sum(axis=1)
         )
-    flat = inbox.moments.reshape(len(inbox.moments), rows.moments.shape[1])
-    borrowed = (attached.swapaxes(1, 2) @ flat).reshape(own.shape)
+    borrowed = (attached.swapaxes(1, 2) @ inbox.flat).reshape(own.shape)
     counted = models.discount[:, None, None, None] * borrowed
     weights, evidence = draw_weights(
         own[..., 0, 0], counted[..., 0, 0], settings.concentration, models.active
@@ -94,14 +109,14 @@ def components(totals: FloatArray, within: FloatArray, strength: FloatArray) -> 
     **Source**: this project's pooling, step g: S = (s W + scatter) / (s + count). A component without rows
     sits at the origin with W.
     """
-    counts = totals[..., 0, 0]
-    alive = counts >= _ALIVE
-    means = np.where(alive[..., None], totals[..., 0, 1:] / np.where(alive, counts, 1.0)[..., None], 0.0)
-    scatters = totals[..., 1:, 1:] - counts[..., None, None] * (means[..., :, None] * means[..., None, :])
-    scatters = np.where(alive[..., None, None], scatters, 0.0)
+    alive = totals[..., 0, 0] >= _ALIVE
+    totals = totals * alive[..., None, None]
+    counts, sums = totals[..., 0, 0], totals[..., 0, 1:]
+    means = sums / np.maximum(counts, _ALIVE)[..., None]
+    scatters = totals[..., 1:, 1:] - means[..., :, None] * sums[..., None, :]
     s = strength[:, None, None, None]
-    covariances = (s * within[:, None] + scatters) / (s + (alive * counts)[..., None, None])
-    return means, 0.5 * (covariances + covariances.swapaxes(-1, -2))
+    covariances = (s * within[:, None] + scatters) / (s + counts[..., None, None])
+    return means, covariances
 
 
 def update_prior(models: Models, rows: Rows, inbox: Inbox, settings: PoolSettings) -> Models:
@@ -114,8 +129,8 @@ def update_prior(models: Models, rows: Rows, inbox: Inbox, settings: PoolSetting
     """
     totals = models.totals
     within = common_covariance(totals, rows.spread)
-    grid = np.asarray(settings.strengths)
-    law = prior_of(within[:, None], np.broadcast_to(grid, (len(within), len(grid))), rows.spread)
+    grid, spread = np.asarray(settings.strengths), np.reshape(rows.spread, (-1, 1))
+    law = prior_of(within[:, None], np.broadcast_to(grid, (len(within), len(grid))), spread)
     evidence = log_evidence(totals[:, None], law).sum(axis=2)
     moved = replace(models, within=within, strength=grid[evidence.argmax(axis=1)])
     if not models.attached.shape[1]:
@@ -128,10 +143,11 @@ def update_prior(models: Models, rows: Rows, inbox: Inbox, settings: PoolSetting
 
 def judged(models: Models, rows: Rows, inbox: Inbox) -> Models:
     """Models that know how much evidence each received component has by itself, under their prior."""
-    return replace(models, separate=log_evidence(inbox.moments[None], prior(models, rows)))
+    received = inbox.moments.reshape(-1, *inbox.moments.shape[-3:])
+    return replace(models, separate=log_evidence(received, prior(models, rows)))
 
 
-def common_covariance(totals: FloatArray, spread: float) -> FloatArray:
+def common_covariance(totals: FloatArray, spread: float | FloatArray) -> FloatArray:
     """Pooled covariance within the components, (b, d, d), of totals (b, k, d + 1, d + 1)."""
     counts, d = totals[..., 0, 0], totals.shape[-1] - 1
     first = totals[..., 0, 1:]
@@ -140,7 +156,7 @@ def common_covariance(totals: FloatArray, spread: float) -> FloatArray:
     size = counts.sum(axis=1)
     freedom = np.maximum(size - (counts > 1.0).sum(axis=1), 0.5 * size)
     within: FloatArray = scatters.sum(axis=1) / freedom[:, None, None]
-    within += _RIDGE * spread / d * np.eye(d)
+    within += _RIDGE / d * np.reshape(spread, (-1, 1, 1)) * np.eye(d)
     return within
 
 
@@ -158,21 +174,29 @@ def own_evidence(models: Models, rows: Rows) -> FloatArray:
 def quadratic_forms(means: FloatArray, covariances: FloatArray) -> FloatArray:
     """Matrices Q (..., d + 1, d + 1): the log density of the rows behind moments M is -<Q, M> / 2."""
     d = means.shape[-1]
-    whiteners, log_dets = factors(covariances)
-    precisions = whiteners.swapaxes(-1, -2) @ whiteners
-    slopes = np.einsum("...pq,...q->...p", precisions, means)
+    precisions, log_dets = _inverses(covariances)
+    slopes = (precisions @ means[..., None])[..., 0]
     forms = np.empty((*means.shape[:-1], d + 1, d + 1))
-    forms[..., 0, 0] = np.einsum("...p,...p->...", slopes, means) + log_dets + d * _LOG_2PI
+    forms[..., 0, 0] = (slopes * means).sum(axis=-1) + log_dets + d * _LOG_2PI
     forms[..., 0, 1:] = forms[..., 1:, 0] = -slopes
     forms[..., 1:, 1:] = precisions
     return forms
 
 
+def _inverses(covariances: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Inverses and log determinants of symmetric positive definite matrices; of two features by formula."""
+    if covariances.shape[-1] == 2:
+        dets = covariances[..., 0, 0] * covariances[..., 1, 1] - covariances[..., 0, 1] ** 2
+        adjugates = _SIGNS * covariances[..., ::-1, ::-1]
+        return adjugates / dets[..., None, None], np.log(dets)
+    whiteners, log_dets = factors(covariances)
+    return whiteners.swapaxes(-1, -2) @ whiteners, log_dets
+
+
 def _plug_in(forms: FloatArray, inbox: Inbox) -> FloatArray:
     """Log density (b, J, k) of the rows behind received components under the models as they are."""
-    b, k = forms.shape[:2]
-    flat = inbox.moments.reshape(len(inbox.moments), -1) @ forms.reshape(b * k, -1).T
-    return -0.5 * flat.reshape(-1, b, k).transpose(1, 0, 2)
+    densities: FloatArray = -0.5 * inbox.flat @ forms.reshape(*forms.shape[:2], -1).swapaxes(1, 2)
+    return densities
 
 
 def _left_out(models: Models, inbox: Inbox, densities: FloatArray, law: Prior) -> FloatArray:
@@ -181,16 +205,13 @@ def _left_out(models: Models, inbox: Inbox, densities: FloatArray, law: Prior) -
     Only of pairs that could matter; by the densities all others are so much worse that their evidence, most
     of the work for many features, changes no more than the sixth digit.
     """
-    behind = densities.max(axis=2, keepdims=True) - _FAR * inbox.counts[:, None]
+    behind = densities.max(axis=2, keepdims=True) - _FAR * inbox.counts[..., None]
     near = (densities >= behind) | (models.attached > _ATTACHED)
+    b, j, c = np.nonzero(near)
+    moments = inbox.moments
+    received = np.broadcast_to(moments, (len(near), *moments.shape[-3:]))[b, j]
+    share = (models.discount[:, None, None] * models.attached)[near]
+    others = models.totals[b, c] - share[:, None, None] * received
     scores = np.full(near.shape, -np.inf)
-    share, totals = models.discount[:, None, None] * models.attached, models.totals
-    for b, pairs in enumerate(near):
-        j, c = np.nonzero(pairs)
-        received = inbox.moments[j]
-        others = totals[b, c] - share[b, j, c, None, None] * received
-        # One call for both evidences: at these sizes the calls are what takes the time.
-        both = np.stack([others, others + received])
-        evidence = log_evidence(both, Prior(law.kappa[b], law.nu[b], law.psi[b]))
-        scores[b, j, c] = evidence[1] - evidence[0]
+    scores[near] = log_predictive(received, others, law, which=b)
     return scores

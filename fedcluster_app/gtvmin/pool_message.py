@@ -9,7 +9,7 @@ import numpy as np
 
 from fedcluster_app.gtvmin.niw import moments_of, summaries_of
 from fedcluster_app.gtvmin.pool_model import Rows
-from fedcluster_app.mixtures.types import FloatArray, IntArray
+from fedcluster_app.mixtures.types import BoolArray, FloatArray, IntArray
 
 # Largest absolute coordinate of a mean, and eigenvalue of a covariance, that is believed.
 _LARGEST = 1e8
@@ -41,6 +41,9 @@ class Summary:
 class Inbox:
     """Everything a node received in a round, as one list of J components of E neighbours.
 
+    The iterations need moments and incidence only, and take those of b nodes, one for each model, with one
+    more axis in front. Shorter lists are then filled up with components of moments 0 and of no neighbour.
+
     Attributes
     ----------
     names : tuple of str
@@ -67,7 +70,13 @@ class Inbox:
     @property
     def counts(self) -> FloatArray:
         """Rows behind each component, (J,)."""
-        return self.moments[:, 0, 0]
+        return self.moments[..., 0, 0]
+
+    @property
+    def flat(self) -> FloatArray:
+        """Moments, (J, (d + 1)²)."""
+        *free, rows, columns = self.moments.shape
+        return self.moments.reshape(*free, rows * columns)
 
 
 def summarised(moments: FloatArray, origin: FloatArray) -> Summary:
@@ -93,33 +102,47 @@ def receive(summaries: Mapping[str, Summary], rows: Rows, count_cap: float) -> I
         so that a forged count cannot drown everybody.
     """
     d, names = len(rows.origin), tuple(sorted(summaries))
-    kept = [_believed(summaries[name], d) for name in names]
-    totals = [float(counts.sum()) for counts, *_ in kept]
-    cap = count_cap * float(np.median([len(rows.X), *totals]))
-    parts, slots = [np.zeros((0, d + 1, d + 1))], [np.zeros(0, dtype=np.int64)]
-    for (counts, means, covariances, places), total in zip(kept, totals, strict=True):
-        about = _held(means - rows.origin, _REACH * rows.spread**0.5)
-        parts.append(moments_of(counts * min(1.0, cap / max(total, 1.0)), about, covariances))
-        slots.append(places)
-    edges = np.repeat(np.arange(len(names)), [len(part) for part in parts[1:]])
+    parts = [_shaped(summaries[name], d) for name in names] or [_nothing(d)]
+    sizes = [len(counts) for counts, *_ in parts]
+    counts, means, covariances = (np.concatenate(part) for part in zip(*parts, strict=True))
+    edges, slots = np.repeat(np.arange(len(sizes)), sizes), np.concatenate([np.arange(n) for n in sizes])
+    usable = _usable(counts, means, covariances)
+    edges, slots = edges[usable], slots[usable]
+    # A count beyond 1e12 is forged; held there, no sum of them overflows before the cap is known.
+    counts = np.minimum(counts[usable], 1e12)
+    totals = np.bincount(edges, counts, minlength=len(names))
+    # The lower median: of a site and one neighbour it is the smaller, so neither can lift the cap alone.
+    known = np.sort([len(rows.X), *totals[totals > 0]])
+    cap = count_cap * float(known[(len(known) - 1) // 2])
+    counts = counts * np.minimum(1.0, cap / np.maximum(totals, 1.0))[edges]
+    about = _held(means[usable] - rows.origin, _REACH * float(rows.spread) ** 0.5)
+    moments = moments_of(counts, about, _covariances(covariances[usable]))
     incidence = (np.arange(len(names))[:, None] == edges).astype(np.float64)
-    sizes = tuple(int(np.size(summaries[name].counts)) for name in names)
-    return Inbox(names, np.concatenate(parts), edges, np.concatenate(slots), incidence, sizes)
+    said = tuple(int(np.size(summaries[name].counts)) for name in names)
+    return Inbox(names, moments, edges, slots, incidence, said)
 
 
-def _believed(summary: Summary, d: int) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
-    """Find the components that can be used: counts, means, covariances, places."""
+def _nothing(d: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return counts, means and covariances of no components."""
+    return np.zeros(0), np.zeros((0, d)), np.zeros((0, d, d))
+
+
+def _shaped(summary: Summary, d: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return counts, means and covariances; none if their shapes do not fit."""
     counts, means, covariances = (
         np.asarray(part, dtype=np.float64) for part in (summary.counts, summary.means, summary.covariances)
     )
     k = len(counts) if counts.ndim == 1 else 0
-    if counts.shape != (k,) or means.shape != (k, d) or covariances.shape != (k, d, d):
-        counts, means, covariances = np.zeros(0), np.zeros((0, d)), np.zeros((0, d, d))
-    finite = np.isfinite(counts) & np.isfinite(means).all(axis=1) & np.isfinite(covariances).all(axis=(1, 2))
-    near = (np.abs(np.where(np.isfinite(means), means, np.inf)) <= _LARGEST).all(axis=1)
-    places = np.flatnonzero(finite & near & (np.where(finite, counts, 0.0) >= _LEAST_COUNT))
-    # A count beyond 1e12 is forged; held there, no sum of them overflows before the cap is known.
-    return np.minimum(counts[places], 1e12), means[places], _covariances(covariances[places]), places
+    fits = counts.shape == (k,) and means.shape == (k, d) and covariances.shape == (k, d, d)
+    return (counts, means, covariances) if fits else _nothing(d)
+
+
+def _usable(counts: FloatArray, means: FloatArray, covariances: FloatArray) -> BoolArray:
+    """Find the components (J,) that can be used."""
+    near = (np.abs(means) <= _LARGEST).all(axis=1)
+    usable: BoolArray = near & (counts >= _LEAST_COUNT) & np.isfinite(counts)
+    usable &= np.isfinite(covariances).all(axis=(1, 2))
+    return usable
 
 
 def _held(vectors: FloatArray, radius: float) -> FloatArray:

@@ -20,6 +20,9 @@ _BOX = 1.1
 class Rows:
     """A site's rows about their mean.
 
+    The iterations also take the rows of b sites, one for each model, with one more axis in front of every
+    field. Shorter tables are then filled up with rows of moments 0, which count nothing.
+
     Attributes
     ----------
     X : array of shape (n, d)
@@ -28,17 +31,17 @@ class Rows:
         Of each row, flattened.
     origin : array of shape (d,)
         The mean.
-    spread : float
+    spread : float, or array of shape (b,)
         Trace of their covariance, held above that of features with a thousandth of the unit variance.
-    log_uniform : float or None
+    log_uniform : float, array of shape (b,), or None
         Log density of the uniform component on the box around the rows, a tenth wider; None without one.
     """
 
     X: FloatArray
     moments: FloatArray
     origin: FloatArray
-    spread: float
-    log_uniform: float | None = None
+    spread: float | FloatArray
+    log_uniform: float | FloatArray | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -98,7 +101,7 @@ class Models:
         active: BoolArray = self.weights > 0.0
         return active
 
-    def taken(self, which: IntArray | list[int]) -> Models:
+    def taken(self, which: IntArray | list[int] | slice) -> Models:
         """Return some of the models, by index."""
         fields = type(self).__dataclass_fields__
         return Models(*(getattr(self, name)[which] for name in fields))

@@ -11,9 +11,10 @@ import numpy as np
 from fedcluster_app.errors import ConfigError
 from fedcluster_app.gtvmin import pool
 from fedcluster_app.gtvmin.graph import Graph
-from fedcluster_app.gtvmin.pool import PoolResult, PoolState
 from fedcluster_app.gtvmin.pool_message import Summary
 from fedcluster_app.gtvmin.pool_settings import PoolSettings
+from fedcluster_app.gtvmin.pool_state import PoolResult, PoolState
+from fedcluster_app.gtvmin.pool_together import together
 from fedcluster_app.mixtures.types import FloatArray
 
 # A random stream by round (0: the local fit) and site.
@@ -62,7 +63,10 @@ def init(
         differing = ", ".join(sorted(set(tables) ^ set(graph.names)))
         raise ConfigError(f"tables: expected one for every site of the graph, differing in {differing}")
     sizes = k if isinstance(k, Mapping) else dict.fromkeys(graph.names, k)
-    nodes = {name: pool.init(tables[name], sizes[name], settings, draws(0, name)) for name in graph.names}
+    begun = together(
+        [pool.beginning(tables[name], sizes[name], settings, draws(0, name)) for name in graph.names]
+    )
+    nodes = dict(zip(graph.names, begun, strict=True))
     return PoolNetworkState(nodes, {name: pool.message(own) for name, own in nodes.items()})
 
 
@@ -84,14 +88,23 @@ def step(
     silent : collection of str
         Sites that take no part; their neighbours go on with their last summary.
     """
-    number, nodes, mail = state.round + 1, dict(state.nodes), dict(state.mail)
-    for name, own in state.nodes.items():
-        if name in silent:
-            continue
-        received = _heard(state, graph, name)
-        nodes[name] = pool.step(own, tables[name], received, settings, draws(number, name))
-        mail[name] = pool.message(nodes[name])
-    return PoolNetworkState(nodes, mail, number)
+    number = state.round + 1
+    taking = [name for name in state.nodes if name not in silent]
+    stepped = together(
+        [
+            pool.stepping(
+                state.nodes[name],
+                tables[name],
+                _heard(state, graph, name),
+                settings,
+                draws(number, name),
+            )
+            for name in taking
+        ]
+    )
+    moved = dict(zip(taking, stepped, strict=True))
+    said = {name: pool.message(own) for name, own in moved.items()}
+    return PoolNetworkState({**state.nodes, **moved}, {**state.mail, **said}, number)
 
 
 def done(state: PoolNetworkState, settings: PoolSettings = _LEAN) -> bool:

@@ -11,10 +11,10 @@ from fedcluster_app.gtvmin.pool_local import common_covariance, components, quad
 from fedcluster_app.gtvmin.pool_message import Summary
 from fedcluster_app.gtvmin.pool_model import Models, Rows
 from fedcluster_app.gtvmin.pool_rows import responsibilities
+from fedcluster_app.gtvmin.pool_settings import PoolSettings
 from fedcluster_app.gtvmin.pool_weights import draw_weights
-from fedcluster_app.mixtures import release
 from fedcluster_app.mixtures.mixture import Mixture
-from fedcluster_app.mixtures.release import NEARLY
+from fedcluster_app.mixtures.release import NEARLY, released
 from fedcluster_app.mixtures.types import FloatArray, IntArray
 
 # Least count, of own rows and borrowed ones, of a component of the mixture that is shown.
@@ -31,28 +31,71 @@ class Shown:
     places: IntArray
 
 
-def released(models: Models, rows: Rows, min_count: float) -> FloatArray:
-    """Moments of the own rows that others may know, (k, d + 1, d + 1); 0 for components that are withheld.
+@dataclass(frozen=True, eq=False)
+class Release:
+    """What others may know of a node's own rows, and all that they were told before.
+
+    Attributes
+    ----------
+    moments : array of shape (k, d + 1, d + 1)
+        Of the rows in every component, about their mean; 0 for components that are withheld.
+    shares : array of shape (k, n)
+        Of every row in every component, as far as it is told.
+    before : array of shape (t, n)
+        All different shares that were ever told; (0, n) if the node is not guarded.
+    """
+
+    moments: FloatArray
+    shares: FloatArray
+    before: FloatArray
+
+
+def release(models: Models, rows: Rows, settings: PoolSettings, last: Release | None = None) -> Release:
+    """Decide what others may know now.
 
     Parameters
     ----------
     models : Models
         A batch of one.
     rows : Rows
-    min_count : float, >= 0
-        A component of fewer rows is withheld. It is not merged with another: a summary of two clusters helps
-        nobody. Where fewer rows than this would be missing, junk among them, others are left out with them:
-        see `mixtures.release.released`.
+    settings : PoolSettings
+        A component of fewer rows than ``min_count`` is withheld, junk too, and never fewer rows than that are
+        missing of all: see `mixtures.release.released`. With ``guard`` the same is asked of differences to
+        what was told before.
+    last : Release, optional
+        Of the round before.
+
+    Notes
+    -----
+    **Source**: this project's. The guard compares every component with all earlier ones, and with those of
+    the last release that went into it together: where it differs by fewer rows, it is told as it was. It does
+    not look at sums of several rounds or of other components: no rule of this kind can look at all.
     """
-    own, least = models.own[0], min_count - NEARLY
-    seen = own[:, 0, 0] >= max(least, NEARLY)
-    if NEARLY < len(rows.X) - own[seen, 0, 0].sum() < least:
-        forms = quadratic_forms(models.means, models.covariances)
-        R = responsibilities(models.weights, forms, models.junk, rows)[0][0, : len(own)]
-        own = (release.released(R.T, min_count).T @ rows.moments).reshape(own.shape)
-        seen &= own[:, 0, 0] > 0
-    moments: FloatArray = own * seen[:, None, None]
-    return moments
+    k, n = models.means.shape[1], len(rows.X)
+    forms = quadratic_forms(models.means, models.covariances)
+    R = responsibilities(models.weights, forms, models.junk, rows)[0][0, :k]
+    shares = released(R.T, settings.min_count).T
+    before = np.zeros((0, n))
+    if settings.guard:
+        if last is not None:
+            shares, before = _as_before(shares, last, settings.min_count - NEARLY), last.before
+        before = np.unique(np.concatenate([before, shares[shares.any(axis=1)]]), axis=0)
+    return Release((shares @ rows.moments).reshape(models.own[0].shape), shares, before)
+
+
+def _as_before(shares: FloatArray, last: Release, least: float) -> FloatArray:
+    """Shares (k, n), those told as they were that differ from it by too few rows."""
+    # What was told last, in the components that it went into.
+    into = [int(np.minimum(shares, told).sum(axis=1).argmax()) for told in last.shares]
+    coarse = np.array([last.shares[[c == place for place in into]].sum(axis=0) for c in range(len(shares))])
+    told = shares.copy()
+    for c in np.flatnonzero(shares.any(axis=1)):
+        known = np.concatenate([coarse[[c]], last.before])
+        gaps = np.abs(shares[c] - known).sum(axis=1)
+        if gaps.min() < least:
+            told[c] = known[gaps.argmin()]
+    # Some as they were and some not may differ from all rows by a few; then nothing is new.
+    return coarse if NEARLY < np.abs(1.0 - told.sum(axis=0)).sum() < least else told
 
 
 def shown(models: Models, own: FloatArray, rows: Rows, concentration: float) -> Shown:
@@ -66,7 +109,7 @@ def shown(models: Models, own: FloatArray, rows: Rows, concentration: float) -> 
     models : Models
         A batch of one.
     own : array of shape (k, d + 1, d + 1)
-        See `released`.
+        See `Release`.
     rows : Rows
     concentration : float, > 0
         As in `PoolSettings`.

@@ -41,35 +41,37 @@ def assign(
     **Source**: this project's pooling, step a and the optional uniform component: own rows only, never
     released, never pooled. Cost O(b n k d²).
     """
-    b, k = weights.shape
-    R, evidence = responsibilities(weights, forms, junk, rows)
+    k = weights.shape[1]
+    R, entropies = responsibilities(weights, forms, junk, rows)
+    real = rows.moments[..., 0]
+    evidence: FloatArray = (entropies * real).sum(axis=1)
     if rows.log_uniform is not None:
-        taken = R[:, k].sum(axis=1)
+        size, taken = real.sum(axis=-1), (R[:, k] * real).sum(axis=1)
         evidence += taken * rows.log_uniform
-        evidence += dirichlet_evidence(np.stack([taken, len(rows.X) - taken], axis=1), _JUNK_PRIOR)
-        junk = (taken + _JUNK_PRIOR[0]) / (len(rows.X) + _JUNK_PRIOR.sum())
-    own = (R[:, :k].reshape(b * k, -1) @ rows.moments).reshape(forms.shape)
+        evidence += dirichlet_evidence(np.stack([taken, size - taken], axis=1), _JUNK_PRIOR)
+        junk = (taken + _JUNK_PRIOR[0]) / (size + _JUNK_PRIOR.sum())
+    own = (R[:, :k] @ rows.moments).reshape(forms.shape)
     return own, evidence, junk
 
 
 def responsibilities(
     weights: FloatArray, forms: FloatArray, junk: FloatArray, rows: Rows
 ) -> tuple[FloatArray, FloatArray]:
-    """Responsibilities (b, k, n) and their entropy (b,); the uniform component, if any, is the last of k + 1.
+    """Responsibilities (b, k, n), their entropies (b, n); a uniform component is the last of k + 1.
 
     Parameters are those of `assign`; a component of weight 0 gets nothing.
     """
     b, k = weights.shape
-    joint = np.empty((b, k + (rows.log_uniform is not None), len(rows.X)))
-    joint[:, :k] = (-0.5 * forms.reshape(b * k, -1) @ rows.moments.T).reshape(b, k, -1)
+    joint = np.empty((b, k + (rows.log_uniform is not None), rows.moments.shape[-2]))
+    joint[:, :k] = -0.5 * forms.reshape(b, k, -1) @ rows.moments.swapaxes(-1, -2)
     joint[:, :k] += np.log(weights, where=weights > 0, out=np.full_like(weights, _NEVER))[:, :, None]
     if rows.log_uniform is not None:
         joint[:, :k] += np.log1p(-junk)[:, None, None]
-        joint[:, k] = np.log(junk)[:, None] + rows.log_uniform
+        joint[:, k] = (np.log(junk) + rows.log_uniform)[:, None]
     joint -= joint.max(axis=1, keepdims=True)
     R = np.exp(joint)
-    mass = R.sum(axis=1, keepdims=True)
-    R /= mass
+    mass = R.sum(axis=1)
+    R /= mass[:, None]
     # -sum R ln R, by ln R = joint - ln(mass); the joint is finite, so nothing is 0 times infinity.
-    entropy: FloatArray = np.log(mass).sum(axis=(1, 2)) - np.einsum("bkn,bkn->b", R, joint)
-    return R, entropy
+    entropies: FloatArray = np.log(mass) - np.einsum("bkn,bkn->bn", R, joint)
+    return R, entropies

@@ -47,6 +47,8 @@ class PoolSettings:
     uniform : bool
         Own rows may also belong to a uniform component, which is neither released nor part of the result:
         for tables in which junk rows are plausible. Elsewhere it costs a few thousandths of a nat per row.
+    guard : bool
+        Whether a component is told anew only if it differs by ``min_count`` rows from what was told before.
     most_components : int, >= 1
         Components that a site of unknown k may have. It starts with fewer if it has few rows; see
         `pool_start.most_components`.
@@ -74,6 +76,7 @@ class PoolSettings:
     discounts: tuple[float, ...] = (1.0, 0.3, 0.1, 0.03, 0.01)
     count_cap: float = 20.0
     uniform: bool = False
+    guard: bool = False
     most_components: int = 20
 
     def __post_init__(self) -> None:
@@ -108,5 +111,5 @@ class PoolSettings:
 
 #: One look at other starts and four rounds: half the time again, not for ten features or more.
 FAST = PoolSettings(max_rounds=4, start_rounds=(1,), kept_starts=1, kmeans_starts=1, start_steps=(2, 4, 4))
-#: The settings that the experiments of the method were made with.
+#: As many rounds and other starts as the experiments of the method had (but two local fits go on, not all).
 FULL = PoolSettings(max_rounds=20, start_rounds=(1, 2, 4), restless=0.0, kept_starts=1000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import groupby
 from typing import TypeAlias
 
 import numpy as np
@@ -11,16 +12,16 @@ from fedcluster_app.gtvmin.niw import summaries_of
 from fedcluster_app.gtvmin.pool_local import (
     common_covariance,
     components,
-    iterate,
     own_evidence,
+    refit,
     run_pass,
-    update_prior,
 )
 from fedcluster_app.gtvmin.pool_merge import pruned
 from fedcluster_app.gtvmin.pool_message import Inbox, receive
 from fedcluster_app.gtvmin.pool_model import Models, Rows, joined, lone, narrowed, padded
 from fedcluster_app.gtvmin.pool_settings import PoolSettings
-from fedcluster_app.mixtures.kmeans import kmeans
+from fedcluster_app.gtvmin.pool_together import Program, Request
+from fedcluster_app.mixtures.kmeans import kmeans_runs
 from fedcluster_app.mixtures.types import FloatArray, IntArray
 
 # Counts, rows behind the covariances, means, covariances.
@@ -29,18 +30,22 @@ _Start: TypeAlias = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 _JUNK = 0.03
 # A start's weights are its counts plus this.
 _SMOOTHING = 0.2
-# Local fit: single runs of k-means beside the best of five; iterations of a look, in all, after each prior.
-_SINGLE_RUNS, _LOOK, _LOCAL_STEPS, _PRIOR_STEPS = 5, 5, 20, 8
+# Local fit: runs of k-means of which the best is a start, and others that all are.
+_BEST_OF, _SINGLE_RUNS = 5, 5
+# Iterations of a look, in all, after each prior; starts that go on after the look.
+_LOOK, _LOCAL_STEPS, _PRIOR_STEPS = 5, 20, 8
 _LOCAL_KEPT = 2
 # Of unknown k: components that a site starts with, and rows of each from which it starts with more.
 _FEW, _ROWS_EACH = 10, 5
+# Decimals of evidence, in nats, to which starts are compared.
+_EQUAL = 6
 # Trust from which a neighbour's components are a start.
 _WORTH_TRYING = 0.3
 # Of the iterations of another start, this many are scored by its densities.
 _PLUG_IN_STEPS = 4
 
 
-def local_fit(rows: Rows, k: int | None, settings: PoolSettings, rng: np.random.Generator) -> Models:
+def local_fit(rows: Rows, k: int | None, settings: PoolSettings, rng: np.random.Generator) -> Program[Models]:
     """Fit without neighbours, a batch of one.
 
     Parameters
@@ -60,14 +65,15 @@ def local_fit(rows: Rows, k: int | None, settings: PoolSettings, rng: np.random.
     free = k is None
     k = most_components(len(rows.X), settings) if k is None else min(k, len(rows.X))
     nobody = receive({}, rows, settings.count_cap)
-    labels = [kmeans(rows.X, k, rng, n_init=5).labels]
-    labels += [kmeans(rows.X, k, rng, n_init=1).labels for _ in range(_SINGLE_RUNS)]
-    models = _labelled(rows, np.stack(labels), k)
-    models = run_pass(models, rows, nobody, settings, _LOOK)
+    runs = kmeans_runs(rows.X, k, rng, n_init=_BEST_OF + _SINGLE_RUNS)
+    chosen = [min(runs[:_BEST_OF], key=lambda run: run.inertia), *runs[_BEST_OF:]]
+    models = _labelled(rows, np.stack([run.labels for run in chosen]), k)
+    models = yield Request(run_pass, models, rows, nobody, settings, (_LOOK,))
     models = _best(models, rows, _LOCAL_KEPT)
-    models = _best(run_pass(models, rows, nobody, settings, _LOCAL_STEPS - _LOOK), rows, 1)
+    models = yield Request(run_pass, models, rows, nobody, settings, (_LOCAL_STEPS - _LOOK,))
+    models = _best(models, rows, 1)
     for _ in range(2):
-        models = run_pass(update_prior(models, rows, nobody, settings), rows, nobody, settings, _PRIOR_STEPS)
+        models = yield Request(refit, models, rows, nobody, settings, (_PRIOR_STEPS,))
         if free:
             models = pruned(models, rows, nobody, settings, alone=True)
     return models
@@ -93,7 +99,7 @@ def improved(
     *,
     fresh_rates: bool,
     free: bool,
-) -> Models:
+) -> Program[Models]:
     """Return the current model, or another start if it raises the evidence of the own rows enough.
 
     Parameters
@@ -118,13 +124,12 @@ def improved(
     if not len(starts.weights):
         return current
     first, until, last = settings.start_steps
-    for number in range(until):
-        if number == first:
-            starts = _best(starts, rows, settings.kept_starts)
-        starts = iterate(starts, rows, inbox, settings, plug_in=number < _PLUG_IN_STEPS)
+    seen = min(first, _PLUG_IN_STEPS)
+    starts = yield Request(run_pass, starts, rows, inbox, settings, (first, seen))
+    starts = _best(starts, rows, settings.kept_starts)
+    starts = yield Request(run_pass, starts, rows, inbox, settings, (until - first, _PLUG_IN_STEPS - seen))
     both = joined(current, _best(starts, rows, 1))
-    for _ in range(last):
-        both = iterate(both, rows, inbox, settings, plug_in=False)
+    both = yield Request(run_pass, both, rows, inbox, settings, (last, 0))
     if free:
         each = [narrowed(both.taken([i]), both.active[i]) for i in (0, 1)]
         both = joined(*(pruned(one, rows, inbox, settings, on_trial=True) for one in each))
@@ -134,8 +139,13 @@ def improved(
 
 
 def _best(models: Models, rows: Rows, kept: int) -> Models:
-    """Models of most own evidence, the best first."""
-    return models.taken(np.argsort(-own_evidence(models, rows), kind="stable")[:kept])
+    """Models of most own evidence, the best first.
+
+    Starts that came to the same model differ by rounding, in which a run in company differs too: of them the
+    first is taken.
+    """
+    evidence = own_evidence(models, rows).round(_EQUAL)
+    return models.taken(np.argsort(-evidence, kind="stable")[:kept])
 
 
 def _labelled(rows: Rows, labels: IntArray, k: int) -> Models:
@@ -160,19 +170,26 @@ def _other_starts(
     fresh_rates: bool,
     free: bool,
 ) -> Models:
-    """Every trusted neighbour's components, and k-means on rows and received means: a batch, maybe empty."""
+    """Every trusted neighbour's components, and k-means on rows and received means: a batch, maybe empty.
+
+    A site of too few rows has a common covariance so small that nobody is like it. Where no neighbour is
+    trusted all are tried, with the common covariance of what they sent.
+    """
     k, trusted = current.weights.shape[1], current.rates[0] > _WORTH_TRYING
+    if not trusted.any() and len(inbox.moments):
+        trusted = np.ones_like(trusted)
+        current = replace(current, within=common_covariance(inbox.moments[None], rows.spread))
     reliable = trusted[inbox.edges]
     senders = [edge for edge in np.flatnonzero(trusted) if (inbox.edges == edge).any()]
-    limit, points = settings.most_components, []
+    limit, points, n = settings.most_components, [], len(rows.X)
     for edge in senders:
         said = inbox.moments[inbox.edges == edge]
         points.append(_of_neighbour(said, rows, min(len(said), limit) if free else k, rng))
     for heard in [np.ones_like(reliable)] if reliable.all() else [np.ones_like(reliable), reliable]:
-        for number in range(settings.kmeans_starts):
-            # Of unknown k, every third run looks for one more.
-            more = free and number % 3 == 2 and k < min(limit, len(rows.X))
-            points.append(_of_means(inbox.moments[heard], rows, k + more, rng))
+        # Of unknown k, every third run looks for one more.
+        more = [free and number % 3 == 2 and k < min(limit, n) for number in range(settings.kmeans_starts)]
+        for one, runs in groupby(more):
+            points += _of_means(inbox.moments[heard], rows, k + one, rng, len(list(runs)))
     if not points:
         return current.taken([])
     sizes = np.array([len(counts) for counts, *_ in points])
@@ -214,10 +231,11 @@ def _of_neighbour(moments: FloatArray, rows: Rows, k: int, rng: np.random.Genera
     return counts, counts, means, np.concatenate([covariances, np.zeros((missing, d, d))])
 
 
-def _of_means(moments: FloatArray, rows: Rows, k: int, rng: np.random.Generator) -> _Start:
-    """Start from k-means on own rows and received means, these with the weight of their counts."""
+def _of_means(moments: FloatArray, rows: Rows, k: int, rng: np.random.Generator, runs: int) -> list[_Start]:
+    """Return starts from k-means on own rows and received means, these with the weight of their counts."""
     heard, means, _ = summaries_of(moments)
-    points, d = np.concatenate([rows.X, means]), rows.X.shape[1]
-    found = kmeans(points, k, rng, n_init=1, weights=np.concatenate([np.ones(len(rows.X)), heard]))
-    counts = np.bincount(found.labels[: len(rows.X)], minlength=k).astype(np.float64)
-    return counts, np.zeros(k), found.centers, np.zeros((k, d, d))
+    (n, d), points = rows.X.shape, np.concatenate([rows.X, means])
+    found = kmeans_runs(points, k, rng, n_init=runs, weights=np.concatenate([np.ones(n), heard]))
+    counts = [np.bincount(run.labels[:n], minlength=k).astype(np.float64) for run in found]
+    nothing, none = np.zeros(k), np.zeros((k, d, d))
+    return [(own, nothing, run.centers, none) for own, run in zip(counts, found, strict=True)]

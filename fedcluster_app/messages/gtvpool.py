@@ -60,7 +60,8 @@ class PoolSummary:
     """The components of a site in its own rows alone; those of too few rows have 0 everywhere.
 
     Where together these would be fewer than `min-count`, other rows are left out with them, for the
-    coordinator could find them as the difference to the moments of the greeting.
+    coordinator could find them as the difference to the moments of the greeting. With `pool-guard` a
+    component that differs by fewer rows from what was told before is told as it was.
     """
 
     counts: FloatArray = array(
@@ -130,7 +131,9 @@ class PoolMemory:
     strength: float = scalar(float, "rows that it counts for", low=0.0)
     discount: float = scalar(float, "share at which everything borrowed counts", low=0.0)
     own: FloatArray = array("k p p", "moments of the own rows in every component")
-    released: FloatArray = array("k p p", "moments that others may know")
+    told: FloatArray = array("k p p", "moments that others know")
+    shares: FloatArray = array("k n", "of every row in every component, as far as told", low=0.0)
+    before: FloatArray | None = array("b n", "all different shares ever told", low=0.0, optional=True)
     junk: float = scalar(float, "share of the uniform component", low=0.0)
     origin: FloatArray = array("q", "mean of the rows")
     neighbours: tuple[str, ...] = scalar(tuple, "names of all neighbours that ever spoke")

@@ -1,4 +1,7 @@
-"""Weighted k-means: plain k-means++ seeding and Lloyd's iteration, seeded by a Generator."""
+"""Weighted k-means: plain k-means++ seeding and Lloyd's iteration, seeded by a Generator.
+
+Several runs on the same rows go side by side, each to the very result that it has alone.
+"""
 
 from __future__ import annotations
 
@@ -67,28 +70,36 @@ def kmeans_plus_plus(
     section 2.2. One trial per centre as in the paper, not scikit-learn's greedy variant: the
     distribution stays the published one. Cost O(n k d).
     """
-    mass = np.ones(X.shape[0]) if weights is None else weights
+    seeds: FloatArray = _seeds(X, k, 1, rng, weights)[0]
+    return seeds
+
+
+def _seeds(
+    X: FloatArray, k: int, runs: int, rng: np.random.Generator, weights: FloatArray | None
+) -> FloatArray:
+    """Draw centres (runs, k, d); the uniform numbers of one run come before those of the next."""
+    if runs < 1:
+        raise ValueError(f"n_init: expected at least 1, got {runs}")
+    n = X.shape[0]
+    mass = np.ones(n) if weights is None else weights
     available = int(np.count_nonzero(mass > 0))
     if not 1 <= k <= available:
         raise ValueError(f"k: expected 1 to {available} (rows of positive weight), got {k}")
-    chosen = np.empty(k, dtype=np.int64)
-    nearest = np.ones(X.shape[0])
+    uniform = rng.random((runs, k))
+    chosen, nearest = np.empty((runs, k), dtype=np.int64), np.ones((runs, n))
     for j in range(k):
-        odds = mass * nearest
-        if not odds.any():
-            odds = mass.astype(np.float64)
-            odds[chosen[:j]] = 0.0
-        chosen[j] = _draw(odds, rng)
-        difference = X - X[chosen[j]]
-        squared = np.einsum("ij,ij->i", difference, difference)
+        cumulative = (mass * nearest).cumsum(axis=1)
+        for run in np.flatnonzero(cumulative[:, -1] == 0.0):
+            left = mass.astype(np.float64)
+            left[chosen[run, :j]] = 0.0
+            cumulative[run] = left.cumsum()
+        # The drawn row is the first whose sum is above the drawn share: never one of odds 0.
+        share = uniform[:, j, None] * cumulative[:, -1:]
+        chosen[:, j] = (cumulative <= share).sum(axis=1)
+        difference = X - X[chosen[:, j], None]
+        squared = np.einsum("rij,rij->ri", difference, difference)
         nearest = squared if j == 0 else np.minimum(nearest, squared)
     return X[chosen]
-
-
-def _draw(odds: FloatArray, rng: np.random.Generator) -> int:
-    """Index drawn with probability proportional to `odds`; never one of odds 0."""
-    cumulative = np.cumsum(odds)
-    return int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
 
 
 def lloyd(
@@ -125,62 +136,75 @@ def lloyd(
     in scikit-learn's ``KMeans``. Deviation: the variance behind `tol` is weighted, so that weights and
     repeated rows agree. Cost O(n k d) per iteration.
     """
+    return _lloyd(X, centers[None], weights, max_iter, tol)[0]
+
+
+def _lloyd(
+    X: FloatArray, starts: FloatArray, weights: FloatArray | None, max_iter: int = 300, tol: float = 1e-4
+) -> list[KMeansResult]:
+    """Lloyd's iteration from starts (runs, k, d); a run that is over leaves the batch."""
     mass = np.ones(X.shape[0]) if weights is None else np.asarray(weights, dtype=np.float64)
     origin = mass @ X / mass.sum()
-    Xc, current = X - origin, centers - origin
-    columns = np.ascontiguousarray((mass[:, None] * Xc).T)
+    Xc, current = X - origin, starts - origin
+    columns = np.vstack([(mass[:, None] * Xc).T, mass])
     threshold = tol * float((mass @ np.square(Xc) / mass.sum()).mean())
-    labels = np.full(X.shape[0], -1, dtype=np.int64)
-    stable = converged = False
-    n_iter = 0
-    while n_iter < max_iter and not converged:
+    labels = np.full((len(starts), X.shape[0]), -1, dtype=np.int64)
+    running, results, n_iter = np.arange(len(starts)), {}, 0
+    while running.size:
         n_iter += 1
         previous, before = labels, current
         labels = _nearest(Xc, before)
-        current = _update(Xc, mass, columns, labels, before)
-        stable = np.array_equal(labels, previous)
-        converged = stable or float(np.square(current - before).sum()) <= threshold
-    if not stable:
-        labels = _nearest(Xc, current)
-    inertia = float(mass @ _own_squared(Xc, current, labels))
-    return KMeansResult(current + origin, labels, inertia, n_iter, converged)
+        current = _update(Xc, columns, labels, before)
+        stable = (labels == previous).all(axis=1)
+        converged = stable | (np.square(current - before).sum(axis=(1, 2)) <= threshold)
+        over = converged if n_iter < max_iter else np.ones_like(converged)
+        for at in np.flatnonzero(over):
+            centers, settled = current[at], bool(converged[at])
+            own = labels[at] if stable[at] else _nearest(Xc, centers[None])[0]
+            inertia = float(mass @ _own_squared(Xc, centers, own))
+            results[running[at]] = KMeansResult(centers + origin, own, inertia, n_iter, settled)
+        if over.any():
+            running, labels, current = running[~over], labels[~over], current[~over]
+    return [results[run] for run in range(len(starts))]
 
 
 def _nearest(X: FloatArray, centers: FloatArray) -> IntArray:
-    """Index of the nearest centre; |x|² is the same for all centres and left out."""
-    labels = np.empty(X.shape[0], dtype=np.int64)
-    slopes, offsets = -2.0 * centers.T, np.einsum("ij,ij->i", centers, centers)
-    block = max(1, _BLOCK // centers.shape[0])
-    for start in range(0, X.shape[0], block):
+    """Index (runs, n) of the nearest of the centres (runs, k, d); |x|² is the same for all and left out."""
+    (runs, k, d), n = centers.shape, X.shape[0]
+    labels = np.empty((runs, n), dtype=np.int64)
+    slopes, offsets = -2.0 * centers.reshape(-1, d).T, np.einsum("rij,rij->ri", centers, centers).ravel()
+    block = max(1, _BLOCK // (runs * k))
+    for start in range(0, n, block):
         scores = X[start : start + block] @ slopes
         scores += offsets
-        np.argmin(scores, axis=1, out=labels[start : start + block])
+        labels[:, start : start + block] = scores.reshape(-1, runs, k).argmin(axis=2).T
     return labels
 
 
-def _update(
-    X: FloatArray, weights: FloatArray, columns: FloatArray, labels: IntArray, centers: FloatArray
-) -> FloatArray:
+def _update(X: FloatArray, columns: FloatArray, labels: IntArray, centers: FloatArray) -> FloatArray:
     """Weighted means of the clusters; an empty cluster takes the row farthest from its centre.
 
-    `columns` (d, n) is weights times X, one contiguous row per feature: a bincount over it is several
-    times faster than a product with the (n, k) membership matrix.
+    `columns` (d + 1, n) is weights times X and the weights, one contiguous row each: a bincount over it is
+    several times faster than a product with the (n, k) membership matrix.
     """
-    sums, mass = _totals(columns, weights, labels, centers.shape[0])
-    empty = np.flatnonzero(mass == 0)
-    if empty.size:
-        labels = _refill(X, weights, labels, centers, empty)
-        sums, mass = _totals(columns, weights, labels, centers.shape[0])
-    means: FloatArray = np.where(mass[:, None] > 0, sums / np.where(mass > 0, mass, 1.0)[:, None], centers)
+    totals = _totals(columns, labels, centers.shape[1])
+    for run in np.flatnonzero((totals[-1] == 0).any(axis=1)):
+        empty = np.flatnonzero(totals[-1, run] == 0)
+        filled = _refill(X, columns[-1], labels[run], centers[run], empty)
+        totals[:, [run]] = _totals(columns, filled[None], centers.shape[1])
+    mass = totals[-1, :, :, None]
+    means: FloatArray = np.where(
+        mass > 0, np.moveaxis(totals[:-1], 0, 2) / np.where(mass > 0, mass, 1.0), centers
+    )
     return means
 
 
-def _totals(
-    columns: FloatArray, weights: FloatArray, labels: IntArray, k: int
-) -> tuple[FloatArray, FloatArray]:
-    """Weighted sums (k, d) and masses (k,) of the clusters."""
-    totals = [np.bincount(labels, weights=w, minlength=k).astype(np.float64) for w in (*columns, weights)]
-    return np.stack(totals[:-1], axis=1), totals[-1]
+def _totals(columns: FloatArray, labels: IntArray, k: int) -> FloatArray:
+    """Add up (d + 1, runs, k), by run and cluster, the columns."""
+    runs = len(labels)
+    places = (labels + k * np.arange(runs)[:, None]).ravel()
+    sums = [np.bincount(places, weights=np.tile(one, runs), minlength=runs * k) for one in columns]
+    return np.array(sums, dtype=np.float64).reshape(len(columns), runs, k)
 
 
 def _refill(
@@ -215,37 +239,12 @@ def kmeans(
     Parameters are those of `kmeans_plus_plus` and `lloyd`; raises ValueError like the former, and if
     `n_init` is below 1.
     """
-    if n_init < 1:
-        raise ValueError(f"n_init: expected at least 1, got {n_init}")
-    runs = (
-        lloyd(X, kmeans_plus_plus(X, k, rng, weights=weights), weights=weights, max_iter=max_iter, tol=tol)
-        for _ in range(n_init)
-    )
+    runs = _lloyd(X, _seeds(X, k, n_init, rng, weights), weights, max_iter, tol)
     return min(runs, key=lambda run: run.inertia)
 
 
-def dissolved(
-    X: FloatArray, centers: FloatArray, labels: IntArray, min_count: float
-) -> tuple[FloatArray, IntArray]:
-    """Give up clusters of too few rows, the smallest first, and iterate again from the other centres.
-
-    Parameters
-    ----------
-    X : array of shape (n, d), n >= 1
-    centers : array of shape (k, d)
-    labels : int array of shape (n,)
-    min_count : float
-        Least rows of a cluster; the last one stays whatever it has.
-
-    Returns
-    -------
-    centers, labels
-        Of the clusters that are left.
-    """
-    while True:
-        counts = np.bincount(labels, minlength=len(centers))
-        smallest = int(np.argmin(counts))
-        if counts[smallest] >= min_count or len(centers) == 1:
-            return centers, labels
-        again = lloyd(X, np.delete(centers, smallest, axis=0))
-        centers, labels = again.centers, again.labels
+def kmeans_runs(
+    X: FloatArray, k: int, rng: np.random.Generator, *, n_init: int, weights: FloatArray | None = None
+) -> list[KMeansResult]:
+    """All the runs of which `kmeans`, told no more than this, takes the best."""
+    return _lloyd(X, _seeds(X, k, n_init, rng, weights), weights)

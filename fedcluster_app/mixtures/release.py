@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcluster_app.mixtures.types import FloatArray
+from fedcluster_app.mixtures.kmeans import lloyd
+from fedcluster_app.mixtures.types import FloatArray, IntArray
 
 # A count that misses the least one by rounding is enough.
 NEARLY = 1e-6
@@ -43,3 +44,30 @@ def released(R: FloatArray, min_count: float) -> FloatArray:
         seen &= R.sum(axis=0) >= least
         missing = n - R[:, seen].sum()
     return np.where(seen, R, 0.0)
+
+
+def dissolved(
+    X: FloatArray, centers: FloatArray, labels: IntArray, min_count: float
+) -> tuple[FloatArray, IntArray]:
+    """Give up clusters of too few rows, the smallest first, and iterate again from the other centres.
+
+    Parameters
+    ----------
+    X : array of shape (n, d), n >= 1
+    centers : array of shape (k, d)
+    labels : int array of shape (n,)
+    min_count : float
+        Least rows of a cluster; the last one stays whatever it has.
+
+    Returns
+    -------
+    centers, labels
+        Of the clusters that are left.
+    """
+    while True:
+        counts = np.bincount(labels, minlength=len(centers))
+        smallest = int(np.argmin(counts))
+        if counts[smallest] >= min_count or len(centers) == 1:
+            return centers, labels
+        again = lloyd(X, np.delete(centers, smallest, axis=0))
+        centers, labels = again.centers, again.labels

@@ -7,7 +7,7 @@ import numpy as np
 from fedcluster_app.aggregation import kfed, spahm
 from fedcluster_app.aggregation.kfed import LocalCenters
 from fedcluster_app.messages import AgreedScaling, AskKFed, AskSpahm, LocalCentersSent
-from fedcluster_app.mixtures.kmeans import dissolved
+from fedcluster_app.mixtures.release import dissolved
 from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.site import Site
 from fedcluster_app.steps.count import told_or_counted

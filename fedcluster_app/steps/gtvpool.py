@@ -6,14 +6,19 @@ import numpy as np
 
 from fedcluster_app.coupling import pooling_of
 from fedcluster_app.data.scaling import lower_triangle
+from fedcluster_app.errors import DataError
 from fedcluster_app.gtvmin import pool
-from fedcluster_app.gtvmin.pool import PoolState
 from fedcluster_app.gtvmin.pool_model import lone
+from fedcluster_app.gtvmin.pool_release import Release
 from fedcluster_app.gtvmin.pool_settings import PoolSettings
+from fedcluster_app.gtvmin.pool_state import PoolState
 from fedcluster_app.messages import AskPoolEnd, AskPoolRound, AskPoolStart, PoolEnd, PoolMemory, PoolSummary
 from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.site import Site
 from fedcluster_app.steps.rows import contributed
+
+# Of what is told of all rows, the withheld among them: enough to read, too few to try a guess of a row on.
+DECIMALS = 3
 
 
 def start(site: Site, ask: AskPoolStart) -> PoolSummary:
@@ -26,6 +31,10 @@ def advance(site: Site, ask: AskPoolRound) -> PoolSummary:
     """Take a round against what the neighbours last said."""
     X, settings = contributed(site, ask), _settings(site)
     state = _kept(site, X, settings)
+    if state.round >= settings.max_rounds:
+        raise DataError(
+            f"site {site.name!r}: has taken all {settings.max_rounds} rounds that the run may have"
+        )
     state = pool.step(state, X, ask.summaries, settings, site.rng("pool", ask.round))
     return _told(site, state)
 
@@ -34,6 +43,8 @@ def end(site: Site, ask: AskPoolEnd) -> PoolEnd:
     """Judge what the neighbours said last, and say what has become of the mixture."""
     X, settings = contributed(site, ask), _settings(site)
     state = _kept(site, X, settings)
+    if not state.round:  # it lost its memory, or has no neighbour: a fit alone is of too many components
+        state = pool.step(state, X, ask.summaries, settings, site.rng("pool", ask.round))
     found = pool.finish(state, X, ask.summaries, settings)
     tables = [found.attachments[name] for name in ask.neighbours]
     mixture = found.mixture
@@ -41,11 +52,11 @@ def end(site: Site, ask: AskPoolEnd) -> PoolEnd:
         weights=mixture.weights,
         means=mixture.means,
         covariances=lower_triangle(mixture.covariances),
-        counts=pool.message(state).counts,
+        counts=found.counts,
         places=found.places,
         trust=np.array([found.rates[name] for name in ask.neighbours]) if tables else None,
         attached=np.concatenate(tables)[:, found.places] if tables else None,
-        evidence=found.evidence,
+        evidence=round(found.evidence, DECIMALS),
     )
 
 
@@ -71,7 +82,9 @@ def _told(site: Site, state: PoolState) -> PoolSummary:
             discount=float(own.discount[0]),
             own=own.own[0],
             junk=float(own.junk[0]),
-            released=state.released,
+            told=state.release.moments,
+            shares=state.release.shares,
+            before=state.release.before if len(state.release.before) else None,
             origin=state.origin,
             neighbours=names,
             trust=np.array([state.rates[name] for name in names]) if names else None,
@@ -84,8 +97,8 @@ def _told(site: Site, state: PoolState) -> PoolSummary:
         counts=said.counts,
         means=said.means,
         covariances=lower_triangle(said.covariances),
-        change=state.changes[-1] if state.changes else 0.0,
-        evidence=state.evidence,
+        change=round(state.changes[-1], DECIMALS) if state.changes else 0.0,
+        evidence=round(state.evidence, DECIMALS),
     )
 
 
@@ -108,4 +121,6 @@ def _kept(site: Site, X: FloatArray, settings: PoolSettings) -> PoolState:
     changes = () if kept.changes is None else tuple(kept.changes.tolist())
     rates = dict(zip(kept.neighbours, trust, strict=True))
     free = site.config.mixture.components is None
-    return PoolState(models, kept.origin, kept.released, rates, {}, kept.evidence, changes, free)
+    before = np.zeros((0, len(X))) if kept.before is None else kept.before
+    release = Release(kept.told, kept.shares, before)
+    return PoolState(models, kept.origin, release, rates, {}, kept.evidence, changes, free)

@@ -39,8 +39,8 @@ from fedcluster_app.gtvmin import (
     pool_network,
     start_from_labels,
 )
-from fedcluster_app.gtvmin.pool import PoolResult
 from fedcluster_app.gtvmin.pool_settings import FAST, FULL, PoolSettings
+from fedcluster_app.gtvmin.pool_state import PoolResult
 from fedcluster_app.metrics.agreement import contingency_table, normalized_mutual_info
 from fedcluster_app.metrics.mixtures import center_error, effective_components
 from fedcluster_app.mixtures import Mixture, responsibilities

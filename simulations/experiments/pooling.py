@@ -23,8 +23,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fedcluster_app.gtvmin import pool_network
-from fedcluster_app.gtvmin.pool import PoolResult
 from fedcluster_app.gtvmin.pool_settings import PoolSettings
+from fedcluster_app.gtvmin.pool_state import PoolResult
 from fedcluster_app.mixtures import Mixture
 from fedcluster_app.results.tables import aligned
 from fedcluster_app.streams import stream

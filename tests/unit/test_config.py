@@ -275,14 +275,16 @@ def test_a_key_of_another_method_is_refused(method: str, values: dict[str, Any],
 
 def test_keys_of_pooling_are_read_by_it() -> None:
     own = {"pool-mode": "full", "pool-rounds": 3, "pool-tolerance": 0.5, "pool-uniform": "on"}
+    own |= {"pool-guard": "off"}
     shared = {"components": 4, "graph": "ring", "max-age": 1}
     config = parse_run_config({"method": "gtvpool", **own, **shared})
     assert strategy_of(config).__name__ == "GTVPool"
     found = pooling_of(config.pool, 7)
     assert found == dataclasses.replace(FULL, min_count=7.0, max_rounds=3, tolerance=0.5, uniform=True)
-    assert pooling_of(PoolConfig(), 5) == PoolSettings()
-    assert pooling_of(PoolConfig(mode="fast"), 5) == FAST
-    assert pooling_of(PoolConfig(mode="full"), 5) == FULL
+    assert pooling_of(PoolConfig(), 5) == PoolSettings(guard=True)
+    assert pooling_of(PoolConfig(guard="off"), 5) == PoolSettings()
+    assert pooling_of(PoolConfig(mode="fast", guard="off"), 5) == FAST
+    assert pooling_of(PoolConfig(mode="full", guard="off"), 5) == FULL
 
 
 def test_only_micro_clusters_take_axes_by_their_share() -> None:

@@ -8,6 +8,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 from scipy.special import betaln, gammaln
+from scipy.stats import multivariate_normal
 
 from fedcluster_app.errors import ConfigError, DataError
 from fedcluster_app.gtvmin import complete, pool, pool_local, pool_network
@@ -27,6 +28,7 @@ from fedcluster_app.gtvmin.pool_model import Models, Rows, lone, prior, rows_of
 from fedcluster_app.gtvmin.pool_rows import assign
 from fedcluster_app.gtvmin.pool_settings import FAST, PoolSettings
 from fedcluster_app.gtvmin.pool_start import local_fit
+from fedcluster_app.gtvmin.pool_together import alone
 from fedcluster_app.gtvmin.pool_weights import draw_weights
 from fedcluster_app.mixtures import Mixture, responsibilities
 
@@ -97,7 +99,7 @@ def an_inbox(*sizes: int) -> Inbox:
 def test_without_neighbours_an_iteration_is_map_em() -> None:
     X = table(0)
     rows = rows_of(X)
-    models = local_fit(rows, 3, ALL, generator(1))
+    models = alone(local_fit(rows, 3, ALL, generator(1)))
     after = iterate(models, rows, receive({}, rows, 20.0), ALL, plug_in=True)
     R, _ = responsibilities(rows.X, Mixture(models.weights[0], models.means[0], models.covariances[0]))
     s = models.strength[0]
@@ -120,7 +122,7 @@ def test_without_neighbours_an_iteration_is_map_em() -> None:
 
 def test_the_entropy_and_own_evidence_against_direct_evaluation() -> None:
     rows = rows_of(table(0))
-    models = local_fit(rows, 3, ALL, generator(1))
+    models = alone(local_fit(rows, 3, ALL, generator(1)))
     nobody = receive({}, rows, 20.0)
     after = iterate(models, rows, nobody, ALL, plug_in=True)
     R, _ = responsibilities(rows.X, Mixture(models.weights[0], models.means[0], models.covariances[0]))
@@ -378,8 +380,10 @@ def fitted(X: np.ndarray, received: dict[str, Summary]) -> tuple[Models, Rows, I
     rows = rows_of(X)
     inbox = receive(received, rows, 20.0)
     e, j = len(inbox.names), len(inbox.edges)
-    alone = local_fit(rows, 3, ALL, generator(1))
-    start = replace(alone, rates=np.full((1, e), 0.5), attached=np.zeros((1, j, 3)), discount=np.array([0.5]))
+    own_fit = alone(local_fit(rows, 3, ALL, generator(1)))
+    start = replace(
+        own_fit, rates=np.full((1, e), 0.5), attached=np.zeros((1, j, 3)), discount=np.array([0.5])
+    )
     return iterate(judged(start, rows, inbox), rows, inbox, ALL, plug_in=True), rows, inbox
 
 
@@ -550,7 +554,7 @@ def test_the_uniform_component_by_hand() -> None:
     X = table(0)
     rows = rows_of(X, uniform=True)
     assert rows.log_uniform == pytest.approx(-np.log(1.1**2 * np.prod(X.max(axis=0) - X.min(axis=0))))
-    models = local_fit(rows, 3, replace(ALL, uniform=True), generator(1))
+    models = alone(local_fit(rows, 3, replace(ALL, uniform=True), generator(1)))
     R, density = responsibilities(rows.X, Mixture(models.weights[0], models.means[0], models.covariances[0]))
     share = models.junk[0]
     odds = np.log(share) + rows.log_uniform - np.log1p(-share) - density
@@ -564,6 +568,19 @@ def test_the_uniform_component_by_hand() -> None:
     expected = -(full * np.log(np.maximum(full, 1e-300))).sum() + n * rows.log_uniform
     expected += betaln(1 + n, 99 + 60 - n) - betaln(1, 99)
     assert evidence[0] == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_forms_are_log_densities(d: int) -> None:
+    rng = generator(d)
+    A = rng.normal(size=(2, 3, d, d))
+    # From round to nearly flat.
+    covariances = A @ A.swapaxes(-1, -2) + np.array([1.0, 1e-3, 1e-6])[:, None, None] * np.eye(d)
+    means, X = rng.normal(size=(2, 3, d)), rng.normal(size=(7, d))
+    found = -0.5 * np.einsum("bkpq,npq->bkn", quadratic_forms(means, covariances), row_moments(X))
+    for place in np.ndindex(2, 3):
+        expected = multivariate_normal(means[place], covariances[place]).logpdf(X)
+        np.testing.assert_allclose(found[place], expected, rtol=1e-9, atol=1e-9)
 
 
 def test_there_is_nothing_to_tune_the_coupling_with() -> None:

@@ -26,6 +26,7 @@ from fedcluster_app.gtvmin.pool_model import Models, Rows, joined, narrowed, pad
 from fedcluster_app.gtvmin.pool_rows import responsibilities
 from fedcluster_app.gtvmin.pool_settings import PoolSettings
 from fedcluster_app.gtvmin.pool_start import local_fit, most_components
+from fedcluster_app.gtvmin.pool_together import alone as carried_out
 
 ALL = PoolSettings(min_count=0.0)
 CENTERS = np.array([[-6.0, 0.0], [6.0, 0.0], [0.0, 7.0]])
@@ -67,7 +68,7 @@ def fitted(k: int, *, uniform: bool = False) -> tuple[Models, Rows, Inbox]:
     """Models of k components with two neighbours, one of them in pieces, of which half is counted."""
     rows = rows_of(table(0), uniform=uniform)
     inbox = receive({"a": summary(1), "b": summary(2, pieces=6)}, rows, 20.0)
-    alone = local_fit(rows, k, ALL, generator(1))
+    alone = carried_out(local_fit(rows, k, ALL, generator(1)))
     start = replace(alone, rates=np.full((1, 2), 0.5), attached=np.zeros((1, 9, k)), discount=np.array([0.5]))
     return run_pass(judged(start, rows, inbox), rows, inbox, ALL, 3), rows, inbox
 
@@ -142,7 +143,7 @@ def test_the_bound_of_an_iteration_is_the_sum_of_its_terms() -> None:
     assert bound(after, rows, inbox)[0] == pytest.approx(expected, abs=1e-8)
     wide = iterate(padded(start, 6), rows, inbox, ALL, plug_in=False)
     assert bound(wide, rows, inbox)[0] == pytest.approx(expected, abs=1e-8)
-    alone = narrowed(local_fit(rows, 3, ALL, generator(1)), np.ones(3, dtype=np.bool_))
+    alone = narrowed(carried_out(local_fit(rows, 3, ALL, generator(1))), np.ones(3, dtype=np.bool_))
     nobody = receive({}, rows, 20.0)
     assert bound(alone, rows, nobody)[0] == pytest.approx(own_evidence(alone, rows)[0], abs=1e-9)
 
@@ -153,7 +154,7 @@ def test_pieces_of_one_cluster_that_seem_right_are_merged_on_trial() -> None:
     inbox = receive({"a": summary(1), "b": summary_of(other, in_halves(other))}, rows, 20.0)
     labels = in_halves(X)
     own = np.stack([rows.moments[labels == c].sum(axis=0).reshape(3, 3) for c in range(4)])[None]
-    start = summed(replace(local_fit(rows, 4, ALL, generator(1)), own=own), np.eye(4), ALL)
+    start = summed(replace(carried_out(local_fit(rows, 4, ALL, generator(1))), own=own), np.eye(4), ALL)
     start = replace(start, rates=np.full((1, 2), 0.5), attached=np.zeros((1, 7, 4)))
     split = run_pass(judged(start, rows, inbox), rows, inbox, ALL, 3)
     split = run_pass(update_prior(split, rows, inbox, ALL), rows, inbox, ALL, 3)
@@ -281,14 +282,14 @@ def test_a_component_without_rows_is_removed_and_the_last_one_never() -> None:
     assert after.weights.sum() == pytest.approx(1.0)
     lonely = rows_of(np.zeros((1, 2)))
     nobody = receive({}, lonely, 20.0)
-    one = local_fit(lonely, None, ALL, generator(1))
+    one = carried_out(local_fit(lonely, None, ALL, generator(1)))
     tiny = replace(one, own=0.1 * one.own)
     assert pruned(tiny, lonely, nobody, ALL, alone=True).weights.shape == (1, 1)
 
 
 def test_no_more_components_than_half_of_the_rows_or_the_most() -> None:
     spread = 100.0 * np.arange(12.0)[:, None]
-    assert local_fit(rows_of(spread), None, ALL, generator(1)).weights.shape[1] <= 6
+    assert carried_out(local_fit(rows_of(spread), None, ALL, generator(1))).weights.shape[1] <= 6
     sizes = [most_components(n, ALL) for n in (1, 2, 3, 12, 20, 50, 54, 75, 1000)]
     assert sizes == [1, 1, 1, 6, 10, 10, 10, 15, 20]
     few = replace(ALL, most_components=2)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedcluster_app.mixtures import kmeans, kmeans_plus_plus, lloyd, squared_distances
-from fedcluster_app.mixtures.kmeans import dissolved
+from fedcluster_app.mixtures.kmeans import _lloyd, kmeans_runs
+from fedcluster_app.mixtures.release import dissolved
 
 
 def blobs(n: int = 120, d: int = 3, k: int = 4, seed: int = 0) -> np.ndarray:
@@ -46,8 +47,8 @@ class Always(np.random.Generator):
         super().__init__(np.random.PCG64(0))
         self.value = value
 
-    def random(self, *_: object, **__: object) -> float:  # type: ignore[override]  # always the same
-        return self.value
+    def random(self, size: tuple[int, ...]) -> np.ndarray:  # type: ignore[override]  # always the same
+        return np.full(size, self.value)
 
 
 @pytest.mark.parametrize(("uniform", "row"), [(0.0, 1.0), (np.nextafter(1.0, 0.0), 3.0)])
@@ -138,6 +139,33 @@ def test_the_best_of_several_runs_is_kept() -> None:
     runs = [lloyd(X, kmeans_plus_plus(X, 8, rng)).inertia for _ in range(n_init)]
     assert len(set(runs)) > 1
     assert best.inertia == min(runs)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_runs_side_by_side_are_the_runs_alone(weighted: bool) -> None:
+    # More runs than take equally long, rows that repeat, and fewer distinct ones than centres.
+    for X, k in ((blobs(n=90, seed=4), 6), (np.repeat(blobs(n=4), 5, axis=0), 6)):
+        weights = np.arange(len(X)) % 4 / 2.0 if weighted else None
+        together = kmeans_runs(X, k, np.random.default_rng(3), n_init=8, weights=weights)
+        rng = np.random.default_rng(3)
+        for run in together:
+            alone = lloyd(X, kmeans_plus_plus(X, k, rng, weights=weights), weights=weights)
+            np.testing.assert_array_equal(run.labels, alone.labels)
+            np.testing.assert_allclose(run.centers, alone.centers, rtol=1e-12)
+            assert run.inertia == pytest.approx(alone.inertia, rel=1e-12, abs=1e-20)
+            assert (run.n_iter, run.converged) == (alone.n_iter, alone.converged)
+    assert len({run.n_iter for run in kmeans_runs(blobs(), 6, np.random.default_rng(3), n_init=8)}) > 1
+
+
+@pytest.mark.parametrize("max_iter", [1, 2, 300])
+def test_a_run_that_lacks_a_cluster_leaves_the_others_alone(max_iter: int) -> None:
+    X = blobs(seed=5)
+    starts = np.stack([X[:4], X[:4] + np.array([[0.0], [0.0], [1e3], [1e4]]), X[-4:]])
+    for start, run in zip(starts, _lloyd(X, starts, None, max_iter), strict=True):
+        alone = lloyd(X, start, max_iter=max_iter)
+        np.testing.assert_array_equal(run.labels, alone.labels)
+        np.testing.assert_allclose(run.centers, alone.centers, rtol=1e-12)
+        assert (run.n_iter, run.converged) == (alone.n_iter, alone.converged)
 
 
 def test_same_seed_same_bytes() -> None:

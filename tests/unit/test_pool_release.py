@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from fedcluster_app.gtvmin import pool
 from fedcluster_app.gtvmin.niw import moments_of, row_moments, summaries_of
-from fedcluster_app.gtvmin.pool import PoolState
 from fedcluster_app.gtvmin.pool_message import Summary
 from fedcluster_app.gtvmin.pool_model import Models, Rows, lone, rows_of
-from fedcluster_app.gtvmin.pool_release import Shown, mixture_of, released, shown
+from fedcluster_app.gtvmin.pool_release import Release, Shown, mixture_of, release, shown
 from fedcluster_app.gtvmin.pool_settings import PoolSettings
+from fedcluster_app.gtvmin.pool_state import PoolState
 from fedcluster_app.gtvmin.pool_weights import draw_weights
 from fedcluster_app.mixtures import Mixture
 
@@ -23,6 +23,7 @@ FAST = settings(deadline=None, derandomize=True, max_examples=200)
 ALL = PoolSettings(min_count=0.0)
 CENTERS = np.array([[-6.0, 0.0], [6.0, 0.0], [0.0, 7.0]])
 A0 = ALL.concentration
+NOTHING = Release(np.zeros((3, 3, 3)), np.zeros((3, 0)), np.zeros((0, 0)))
 
 
 def table(seed: int, *sizes: int) -> np.ndarray:
@@ -40,7 +41,15 @@ def by_label(rows: Rows, labels: np.ndarray) -> Models:
     )
 
 
-def pooled(*sizes: int, min_count: float = 5.0) -> tuple[pool.PoolState, np.ndarray, Rows]:
+def released_by(models: Models, rows: Rows, least: float) -> Release:
+    return release(models, rows, replace(ALL, min_count=least))
+
+
+def told(models: Models, rows: Rows, least: float) -> np.ndarray:
+    return released_by(models, rows, least).moments
+
+
+def pooled(*sizes: int, min_count: float = 5.0) -> tuple[PoolState, np.ndarray, Rows]:
     """A node of clusters of these sizes, after a round with two neighbours that have all three."""
     X, chosen = table(0, *sizes), replace(ALL, min_count=min_count)
     heard = {
@@ -63,14 +72,14 @@ def test_nothing_small_is_released_and_nothing_small_is_missing(
     X = table(seed, *sizes)
     rows = rows_of(X)
     models = pool.init(X, 3, ALL, np.random.default_rng(seed)).models
-    counts = released(models, rows, float(least))[:, 0, 0]
+    counts = told(models, rows, float(least))[:, 0, 0]
     assert ((counts == 0) | (counts >= least - 1e-6)).all()
     missing, small = len(X) - counts.sum(), models.own[0, :, 0, 0] < least - 1e-6
     if not counts.any():
         return
     assert abs(missing) < 1e-6 or missing >= least - 1e-6
     if not small.any():
-        np.testing.assert_array_equal(released(models, rows, float(least)), models.own[0])
+        np.testing.assert_array_equal(told(models, rows, float(least)), told(models, rows, 0.0))
     elif (counts > 0).sum() == (~small).sum():
         # No more rows are left out than that takes, but for a part of one.
         assert missing < max(models.own[0, small, 0, 0].sum(), least) + 1 + 0.1
@@ -80,7 +89,7 @@ def test_a_few_rows_are_not_missing_alone() -> None:
     X = table(0, 40, 30, 2)
     rows = rows_of(X)
     models = by_label(rows, np.repeat([0, 1, 2], [40, 30, 2]))
-    own = released(models, rows, 5.0)
+    own = told(models, rows, 5.0)
     assert own[2, 0, 0] == 0
     assert own[:, 0, 0].sum() == pytest.approx(67, abs=0.1)
     # What is missing is of two rows around (0, 7) and three of other clusters.
@@ -89,10 +98,10 @@ def test_a_few_rows_are_not_missing_alone() -> None:
     assert np.linalg.norm(rest[0, 1:] / rest[0, 0] + rows.origin - [3.0, 5.0]) > 2.0
     # Enough that are missing may be missing alone.
     models = by_label(rows, np.repeat([0, 1, 2, 2], [40, 20, 10, 2]))
-    kept = released(models, rows, 12.5)
+    kept = told(models, rows, 12.5)
     assert not kept[2].any()
     assert kept[:, 0, 0].sum() == pytest.approx(72 - 12.5, abs=1.1)
-    np.testing.assert_array_equal(released(models, rows, 12.0), models.own[0])
+    np.testing.assert_array_equal(told(models, rows, 1.0), told(models, rows, 0.0))
 
 
 def test_rows_of_junk_are_no_difference_either() -> None:
@@ -101,27 +110,29 @@ def test_rows_of_junk_are_no_difference_either() -> None:
     models = pool.init(X, 2, robust, np.random.default_rng(0)).models
     junk = len(X) - models.own[0, :, 0, 0].sum()
     assert 0.5 < junk < 3
-    missing = len(X) - released(models, rows, 5.0)[:, 0, 0].sum()
+    missing = len(X) - told(models, rows, 5.0)[:, 0, 0].sum()
     assert 5.0 - 1e-6 <= missing < 6.1
-    np.testing.assert_array_equal(released(models, rows, 0.5), models.own[0])
+    np.testing.assert_array_equal(told(models, rows, 0.5), told(models, rows, 0.0))
 
 
 def test_what_is_said_is_of_the_nodes_own_rows() -> None:
     X = table(0, 20, 12, 9)
     rows, labels = rows_of(X), np.repeat([0, 1, 2], [20, 12, 9])
-    state = PoolState(by_label(rows, labels), rows.origin, np.zeros(0), {}, {}, 0.0)
-    said = pool.message(replace(state, released=released(state.models, rows, 9.0)))
+    state = PoolState(by_label(rows, labels), rows.origin, NOTHING, {}, {}, 0.0)
+    said = pool.message(replace(state, release=released_by(state.models, rows, 9.0)))
     np.testing.assert_allclose(said.counts, [20, 12, 9])
-    np.testing.assert_allclose(said.means, [X[labels == c].mean(axis=0) for c in range(3)])
-    np.testing.assert_allclose(said.covariances, [np.cov(X[labels == c].T, bias=True) for c in range(3)])
-    said = pool.message(replace(state, released=released(state.models, rows, 10.0)))
+    np.testing.assert_allclose(said.means, [X[labels == c].mean(axis=0) for c in range(3)], rtol=1e-4)
+    np.testing.assert_allclose(
+        said.covariances, [np.cov(X[labels == c].T, bias=True) for c in range(3)], rtol=1e-4
+    )
+    said = pool.message(replace(state, release=released_by(state.models, rows, 10.0)))
     assert said.counts[2] == 0
     assert not said.means[2].any()
     assert not said.covariances[2].any()
 
 
 def seen_of(models: Models, rows: Rows, least: float) -> Shown:
-    return shown(models, released(models, rows, least), rows, A0)
+    return shown(models, told(models, rows, least), rows, A0)
 
 
 def reference(own: np.ndarray, lent: np.ndarray, spread: float, s: float, origin: np.ndarray) -> Shown:
@@ -187,31 +198,16 @@ def test_the_mixture_is_a_function_of_what_is_known_alone(sizes: tuple[int, ...]
     assert_same(seen_of(state.models, rows, 5.0), reader(said, state.models, X))
 
 
-def test_rows_that_are_hidden_move_nothing() -> None:
+def test_a_hidden_component_is_seen_as_neighbours_alone_have_it() -> None:
     state, _, rows = pooled(40, 3, 3)
-    before, own = seen_of(state.models, rows, 5.0), state.models.own.copy()
-    counts = own[0, :, 0, 0]
-    seen = counts >= 5.0
-    assert seen.sum() == 1
-    for c in np.flatnonzero(~seen):
-        own[0, c] += 0.3 * row_moments(np.array([[4.0, -9.0]]))[0] * min(1.0, counts[c])
-        own[0, c, 0, 0] = counts[c]  # other rows, as many
-    after = seen_of(replace(state.models, own=own), rows, 5.0)
-    np.testing.assert_array_equal(before.places, after.places)
-    for part in ("weights", "means", "covariances"):
-        np.testing.assert_array_equal(getattr(before.mixture, part), getattr(after.mixture, part))
-    # A hidden component is seen as neighbours alone have it.
-    lent = state.models.borrowed[0]
-    for position, c in enumerate(before.places):
-        if not seen[c]:
+    found, lent = seen_of(state.models, rows, 5.0), state.models.borrowed[0]
+    hidden = state.models.own[0, found.places, 0, 0] < 5.0
+    assert hidden.sum() == 2
+    for position, c in enumerate(found.places):
+        if hidden[position]:
             np.testing.assert_allclose(
-                before.mixture.means[position], lent[c, 0, 1:] / lent[c, 0, 0] + rows.origin
+                found.mixture.means[position], lent[c, 0, 1:] / lent[c, 0, 0] + rows.origin
             )
-    # Rows that may be seen do move it.
-    own = state.models.own.copy()
-    own[0, np.flatnonzero(seen)[0], 0, 1] += 1.0
-    moved = seen_of(replace(state.models, own=own), rows, 5.0)
-    assert not np.array_equal(moved.mixture.means, before.mixture.means)
 
 
 def test_a_node_alone_with_small_components_is_one_gaussian() -> None:
@@ -244,7 +240,7 @@ def test_components_that_nothing_stands_behind_are_not_shown() -> None:
         own,
         one,
     )
-    found = seen_of(models, rows, 5.0)
+    found = shown(models, own[0], rows, A0)
     np.testing.assert_array_equal(found.places, [1])
     assert found.mixture.weights.sum() == pytest.approx(1.0)
 
@@ -285,3 +281,77 @@ def test_covariances_of_no_rows_are_refused() -> None:
     crooked = np.array([[[1.0, 9.0], [9.0, 1.0]]])
     with pytest.raises(ValueError, match="positive definite"):
         mixture_of(Summary(np.array([50.0]), np.zeros((1, 2)), crooked))
+
+
+def like(rows: Rows, rng: np.random.Generator, k: int) -> Models:
+    """Models of k components near the clusters, or two of one."""
+    means = rows.X[rng.choice(len(rows.X), k, replace=False)] + 0.3 * rng.normal(size=(k, 2))
+    one, width = np.ones(1), rng.uniform(0.3, 3.0)
+    return lone(
+        np.full((1, k), 1 / k),
+        means[None],
+        np.tile(width * np.eye(2), (1, k, 1, 1)),
+        np.eye(2)[None],
+        one,
+        one,
+        np.zeros((1, k, 3, 3)),
+        one,
+    )
+
+
+@given(seed=st.integers(0, 10_000), least=st.integers(1, 6))
+@FAST
+def test_a_guarded_node_tells_nothing_that_differs_by_a_few_rows(seed: int, least: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, told = rows_of(table(seed, 14, 9, 7)), []
+    chosen, last = replace(ALL, min_count=float(least), guard=True), None
+    models = like(rows, rng, 4)
+    for turn in range(4):
+        if turn % 2:  # a little later, and then something else
+            models = replace(models, means=models.means + 0.05 * rng.normal(size=models.means.shape))
+        else:
+            models = like(rows, rng, int(rng.integers(2, 5)))
+        last = release(models, rows, chosen, last)
+        told.append(last.shares)
+        counts = last.shares.sum(axis=1)
+        assert ((counts == 0) | (counts >= least - 1e-6)).all()
+        np.testing.assert_allclose(last.moments[:, 0, 0], counts, atol=1e-9)
+    for number, now in enumerate(told):
+        away = np.abs(1 - now.sum(axis=0)).sum()
+        assert away < 1e-6 or away >= least - 1e-6
+        if not number:
+            continue
+        earlier = np.concatenate(told[:number])
+        parts = told[number - 1]
+        sums = np.array([np.sum(some, axis=0) for some in subsets(parts)])
+        for column in now[now.any(axis=1)]:
+            known = np.abs(column - np.concatenate([sums, earlier])).sum(axis=1).min() < 1e-9
+            apart = np.abs(column - earlier[earlier.any(axis=1)]).sum(axis=1)
+            assert known or apart.min(initial=np.inf) >= least - 1e-6
+
+
+def subsets(parts: np.ndarray) -> list[list[np.ndarray]]:
+    """All sets of shares that are told, the empty one too."""
+    found: list[list[np.ndarray]] = [[np.zeros(parts.shape[1])]]
+    for part in parts:
+        found += [[*some, part] for some in found]
+    return found
+
+
+def test_what_is_joined_is_told_as_the_sum_of_its_parts() -> None:
+    X = table(0, 30, 30, 30)
+    rows = rows_of(X)
+    chosen = replace(ALL, min_count=5.0, guard=True)
+    labels = np.repeat([0, 1, 2], 30)
+    first = release(by_label(rows, labels), rows, chosen)
+    moved = labels.copy()
+    moved[:2] = 1  # two rows go over, and two clusters become one
+    own = np.array([row_moments(rows.X[np.isin(moved, part)]).sum(axis=0) for part in ((0, 2), (1,))])[None]
+    counts, means, covariances = summaries_of(own)
+    one = np.ones(1)
+    joined = lone(counts / counts.sum(), means, covariances, np.eye(2)[None], one, one, own, one)
+    second = release(joined, rows, chosen, first)
+    np.testing.assert_allclose(second.moments[0], first.moments[0] + first.moments[2], atol=1e-9)
+    np.testing.assert_array_equal(second.moments[1], first.moments[1])
+    open_ = release(joined, rows, replace(chosen, guard=False), first)
+    assert not np.allclose(open_.moments[1], first.moments[1], atol=1e-3)

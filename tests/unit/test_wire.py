@@ -46,7 +46,21 @@ from fedcluster_app.wire import (
     message,
 )
 
-SIZES = {"d": 3, "t": 6, "q": 2, "f": 2, "k": 4, "m": 5, "s": 7, "c": 3, "e": 3, "p": 3, "r": 2, "n": 6}
+SIZES = {
+    "d": 3,
+    "t": 6,
+    "q": 2,
+    "f": 2,
+    "k": 4,
+    "m": 5,
+    "s": 7,
+    "c": 3,
+    "e": 3,
+    "p": 3,
+    "r": 2,
+    "n": 6,
+    "b": 2,
+}
 # Messages of components whose fields must go together, all in two features.
 COMPONENTS = (AskPoolRound, AskPoolEnd, PoolSummary, PoolEnd, SiteGaussians)
 SCALARS = {str: "text", int: 3, float: 0.5, bool: True, tuple: ("a=1", "b=2", "c=3")}
