@@ -166,7 +166,7 @@ def assign(X: FloatArray, centers: FloatArray, *, local_steps: int = 1, min_coun
 
 
 def sums_by(X: FloatArray, labels: IntArray) -> ClusterSums:
-    """Sums of the rows (n, d) by their labels (n,), without those of -1."""
+    """Add up the rows (n, d) by their labels (n,), without those of -1."""
     sent = np.unique(labels[labels >= 0])
     members = (labels[:, None] == sent).astype(np.float64)
     return ClusterSums(members.T @ X, members.sum(axis=0).astype(np.int64))
