@@ -34,6 +34,7 @@ from fedcluster_app.mixtures.densities import log_densities
 from fedcluster_app.mixtures.types import FloatArray, IntArray
 from fedcluster_app.mixtures.weights import site_weights
 from fedcluster_app.results.model import Model, cluster_labels
+from fedcluster_app.results.personal import PersonalModels
 from fedcluster_app.steps.rows import aligned
 from simulations.experiments.scores import Score, summaries, tables
 from simulations.experiments.sets import SETS, Dealt
@@ -58,7 +59,7 @@ CENTRAL = ("kmeans", "gmm", "dpgmm")
 RIVALS = tuple(
     method.name
     for method in METHODS.values()
-    if method.family == "global" and method.name not in ("fedgem", OURS)
+    if method.family != "yardstick" and method.name not in ("fedgem", OURS)
 )
 KNOWN = (*FEDERATED, *RIVALS, *CENTRAL)
 
@@ -117,8 +118,12 @@ def _labels(trial: Trial, dealt: Dealt, run: LocalRun) -> tuple[IntArray, IntArr
     if trial.method not in RIVALS:
         return _fedgem_labels(dealt, run)
     model = run.outcome.model
-    assert isinstance(model, Model)
-    return np.concatenate([model.predict(dealt.X[rows]) for rows in dealt.test.values()]), None
+    assert model is not None
+    personal = isinstance(model, PersonalModels)
+    found = [
+        model.predict(dealt.X[rows], site=name if personal else None) for name, rows in dealt.test.items()
+    ]
+    return np.concatenate(found), None
 
 
 def _central(trial: Trial, dealt: Dealt) -> IntArray:

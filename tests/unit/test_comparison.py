@@ -57,6 +57,16 @@ def test_fedgem_labels_as_the_product_does():
         assert adjusted_rand_index(contingency_table(truth, found)) == pytest.approx(run.outcome.scores[name])
 
 
+def test_personal_methods_label_by_the_mixture_of_the_site_as_the_product_does():
+    trial = Trial("digits", "", "a", "fedem", 0, {"k": 10})
+    dealt = trial.dealt()
+    run = run_on_train(trial, dealt)
+    same = dataclasses.replace(dealt, test=dealt.train)
+    truth = dealt.y[np.concatenate(list(dealt.train.values()))]
+    table = contingency_table(truth, comparison._labels(trial, same, run)[0])
+    assert adjusted_rand_index(table) == pytest.approx(run.outcome.scores["ari"])
+
+
 def test_a_command_goes_on_where_it_was(tmp_path, capsys, monkeypatch):
     file = tmp_path / "scores.jsonl"
     command = ["--sets", "digits", "--methods", "microcluster,kmeans", "--seeds", "1", "--json", str(file)]
