@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
@@ -94,26 +95,34 @@ def merged_on_trial(models: Models, rows: Rows, inbox: Inbox, settings: PoolSett
     It is where small components are released that neighbours confirm each other's pieces, and this is needed;
     else it is worth a few thousandths of a nat per row. Cost of four iterations of up to four models a merge.
     """
-    while (k := models.weights.shape[1]) > 1:
-        R, own, lent = _shared(models, rows)
-        law = prior(models, rows)
-        gains = merge_gains(R, models.attached[0], own, lent, law, settings.concentration)
-        likely = np.argsort(-gains, kind="stable")[:_TRIALS]
-        tried = models
-        for pair in likely[gains[likely] > -_LOSS]:
-            tried = joined(tried, summed(models, _pair(k, int(pair)), settings))
-        if len(tried.weights) == 1:
+    while models.weights.shape[1] > 1:
+        merged = likely_merges(models, rows, settings, loss=_LOSS)
+        if merged is None:
             break
-        tried = _settled(tried, rows, inbox, settings, _TRIAL_STEPS)
-        # Bounds at different discounts are of different data.
-        tried = replace(update_prior(tried, rows, inbox, settings), discount=tried.discount)
-        tried = _settled(tried, rows, inbox, settings, _TRIAL_STEPS)
+        tried = renewed(joined(models, merged), rows, inbox, settings)
         best = int(bound(tried, rows, inbox).argmax())
         if best == 0:
             break
         models = tried.taken([best])
         models = narrowed(models, models.active[0])
     return models
+
+
+def likely_merges(models: Models, rows: Rows, settings: PoolSettings, *, loss: float) -> Models | None:
+    """Merge each of the three best pairs of a batch of one that lose less than so many nats, if there are."""
+    k, (R, own, lent) = models.weights.shape[1], _shared(models, rows)
+    law = prior(models, rows)
+    gains = merge_gains(R, models.attached[0], own, lent, law, settings.concentration)
+    likely = np.argsort(-gains, kind="stable")[:_TRIALS]
+    merged = [summed(models, _pair(k, int(pair)), settings) for pair in likely[gains[likely] > -loss]]
+    return reduce(joined, merged) if merged else None
+
+
+def renewed(models: Models, rows: Rows, inbox: Inbox, settings: PoolSettings) -> Models:
+    """Iterate before and after the prior is renewed, the discount aside: bounds at different ones differ."""
+    models = _settled(models, rows, inbox, settings, _TRIAL_STEPS)
+    models = replace(update_prior(models, rows, inbox, settings), discount=models.discount)
+    return _settled(models, rows, inbox, settings, _TRIAL_STEPS)
 
 
 def _settled(models: Models, rows: Rows, inbox: Inbox, settings: PoolSettings, steps: int) -> Models:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fedcluster_app.gtvmin.niw import summaries_of
+from fedcluster_app.gtvmin.pool_flat import joined_pieces, merged_on_path
 from fedcluster_app.gtvmin.pool_local import (
     common_covariance,
     components,
@@ -32,6 +33,8 @@ _JUNK = 0.03
 _SMOOTHING = 0.2
 # Local fit: runs of k-means of which the best is a start, and others that all are.
 _BEST_OF, _SINGLE_RUNS = 5, 5
+# Of known k: pieces per component of one more start, in which they are joined.
+_PIECES = 3
 # Iterations of a look, in all, after each prior; starts that go on after the look.
 _LOOK, _LOCAL_STEPS, _PRIOR_STEPS = 5, 20, 8
 _LOCAL_KEPT = 2
@@ -60,14 +63,19 @@ def local_fit(rows: Rows, k: int | None, settings: PoolSettings, rng: np.random.
     Notes
     -----
     **Source**: this project's pooling, round 0: six k-means starts, a look at each, the two of most evidence
-    go on, and the best has its prior updated twice.
+    go on, and the best has its prior updated twice. What makes it right for flat clusters was added later:
+    of known k a seventh start, `joined_pieces`, and of unknown k `merged_on_path` in the end.
     """
     free = k is None
     k = most_components(len(rows.X), settings) if k is None else min(k, len(rows.X))
     nobody = receive({}, rows, settings.count_cap)
     runs = kmeans_runs(rows.X, k, rng, n_init=_BEST_OF + _SINGLE_RUNS)
-    chosen = [min(runs[:_BEST_OF], key=lambda run: run.inertia), *runs[_BEST_OF:]]
-    models = _labelled(rows, np.stack([run.labels for run in chosen]), k)
+    best = min(runs[:_BEST_OF], key=lambda run: run.inertia)
+    labels = [run.labels for run in (best, *runs[_BEST_OF:])]
+    if not free and (pieces := min(_PIECES * k, len(rows.X) // 2)) > k > 1:
+        cut = kmeans_runs(rows.X, pieces, rng, n_init=1)[0]
+        labels.append(joined_pieces(rows, cut.labels, k))
+    models = _labelled(rows, np.stack(labels), k)
     models = yield Request(run_pass, models, rows, nobody, settings, (_LOOK,))
     models = _best(models, rows, _LOCAL_KEPT)
     models = yield Request(run_pass, models, rows, nobody, settings, (_LOCAL_STEPS - _LOOK,))
@@ -76,7 +84,7 @@ def local_fit(rows: Rows, k: int | None, settings: PoolSettings, rng: np.random.
         models = yield Request(refit, models, rows, nobody, settings, (_PRIOR_STEPS,))
         if free:
             models = pruned(models, rows, nobody, settings, alone=True)
-    return models
+    return merged_on_path(models, rows, nobody, settings) if free else models
 
 
 def most_components(n: int, settings: PoolSettings) -> int:

@@ -9,9 +9,10 @@ import pytest
 from scipy.special import entr, gammaln, multigammaln
 
 from fedcluster_app.errors import ConfigError
-from fedcluster_app.gtvmin import complete, pool, pool_network
+from fedcluster_app.gtvmin import complete, pool, pool_network, pool_start
 from fedcluster_app.gtvmin.niw import Prior, moments_of
 from fedcluster_app.gtvmin.pool_bound import bound
+from fedcluster_app.gtvmin.pool_flat import joined_pieces, merged_on_path
 from fedcluster_app.gtvmin.pool_local import (
     iterate,
     judged,
@@ -379,3 +380,55 @@ def test_a_gain_of_single_rows_is_finite() -> None:
     shares = np.array([[1.0, 0.0, 0.0]])
     gains = merge_gains(shares, np.zeros((0, 3)), own, np.zeros_like(own), law, 2.0)
     assert np.isfinite(gains).all()
+
+
+def in_a_row(seed: int, k: int, n: int, gap: float) -> np.ndarray:
+    """Rows (k n, 2) of k round clusters along the first axis, by cluster, scaled to unit variance."""
+    X = generator(seed).normal(size=(k * n, 2))
+    X[:, 0] += gap * np.repeat(np.arange(k), n)
+    return (X - X.mean(axis=0)) / X.std(axis=0)
+
+
+def test_pieces_of_flat_clusters_are_joined_to_whole_clusters() -> None:
+    X, truth = in_a_row(1, 3, 40, 10.0), np.repeat(np.arange(3), 40)
+    # Six pieces of each cluster, by the second feature, in mixed order.
+    pieces = np.concatenate([np.argsort(np.argsort(X[truth == c, 1])) * 6 // 40 * 3 + c for c in range(3)])
+    labels = joined_pieces(rows_of(X), pieces, 3)
+    assert len(set(zip(labels, truth, strict=True))) == len(set(labels)) == 3
+    np.testing.assert_array_equal(joined_pieces(rows_of(X), labels, 3), labels)
+
+
+def test_pieces_are_joined_on_a_path_that_wins_much_and_close_clusters_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool_start, "merged_on_path", lambda models, *_: models)
+    X = in_a_row(1, 2, 40, 10.0)
+    rows = rows_of(X)
+    nobody = receive({}, rows, 20.0)
+    many = carried_out(local_fit(rows, None, ALL, generator(1)))
+    # Merged one by one, as they are, many pieces stay.
+    assert many.weights.shape[1] > 4
+    after = merged_on_path(many, rows, nobody, ALL)
+    assert bound(after, rows, nobody)[0] > bound(many, rows, nobody)[0] + 20.0
+    np.testing.assert_allclose(np.sort(after.means[0, :, 0]), X[:, 0].reshape(2, 40).mean(axis=1), atol=0.05)
+    # Two clusters of ten rows at two standard deviations: what little a merge wins is left to the rounds.
+    close = rows_of(in_a_row(2, 2, 10, 2.0))
+    two = carried_out(local_fit(close, 2, ALL, generator(1)))
+    assert merged_on_path(two, close, nobody, ALL) is two
+
+
+@pytest.mark.parametrize(("k", "n"), [(2, 40), (3, 40), (3, 60)])
+def test_clusters_along_one_axis_are_found_at_their_number(k: int, n: int) -> None:
+    data = {name: in_a_row(10 * seed + 1, k, n, 10.0) for seed, name in enumerate("abcd")}
+    results = pool_network.run(data, None, complete(sorted(data)), draws, PoolSettings())
+    assert [result.mixture.n_components for result in results.values()] == [k] * 4
+    for result in results.values():
+        assert result.mixture.means[:, 1] == pytest.approx(np.zeros(k), abs=0.3)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_known_number_of_clusters_along_one_axis_is_found(seed: int) -> None:
+    data = {name: in_a_row(10 * site + seed, 5, 40, 10.0) for site, name in enumerate("abcd")}
+    centers = {name: X[:, 0].reshape(5, 40).mean(axis=1) for name, X in data.items()}
+    for name, result in pool_network.run(data, 5, complete(sorted(data)), draws, PoolSettings()).items():
+        np.testing.assert_allclose(np.sort(result.mixture.means[:, 0]), centers[name], atol=0.1)
