@@ -13,6 +13,7 @@ from fedcluster_app.gtvmin.pool_flat import joined_pieces, merged_on_path
 from fedcluster_app.gtvmin.pool_local import (
     common_covariance,
     components,
+    judged,
     own_evidence,
     refit,
     run_pass,
@@ -186,7 +187,8 @@ def _other_starts(
     k, trusted = current.weights.shape[1], current.rates[0] > _WORTH_TRYING
     if not trusted.any() and len(inbox.moments):
         trusted = np.ones_like(trusted)
-        current = replace(current, within=common_covariance(inbox.moments[None], rows.spread))
+        within = common_covariance(inbox.moments[None], rows.spread)
+        current = judged(replace(current, within=within), rows, inbox)
     reliable = trusted[inbox.edges]
     senders = [edge for edge in np.flatnonzero(trusted) if (inbox.edges == edge).any()]
     limit, points, n = settings.most_components, [], len(rows.X)
