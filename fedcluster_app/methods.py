@@ -33,6 +33,9 @@ class Method:
         The keys that must be given, since nothing finds their values.
     command : str
         What runs a yardstick.
+    counts : str
+        The key that, while it is "auto", has sites count their clusters by ``estimator``; "always" if there
+        is no such key, "" if they never do.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Method:
     inits: tuple[str, ...] = ("kmeans",)
     settings: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
+    counts: str = ""
     command: str = ""
 
     def shown(self) -> tuple[str, ...]:
@@ -65,6 +69,7 @@ METHODS = {
             strategy="strategies.fedgem.FedGEM",
             inits=("kmeans", "kmeans++", "asm-means"),
             settings=("fedgem",),
+            counts="always",
         ),
         Method(
             name="microcluster",
@@ -87,6 +92,7 @@ METHODS = {
             strategy="strategies.gtvmin.GTVMin",
             inits=("kmeans", "asm"),
             settings=("graph", "mixture", "gtv"),
+            counts="components",
         ),
         Method(
             name="gtvpool",
@@ -107,6 +113,7 @@ METHODS = {
             source="Dennis, Li and Smith, ICML 2021",
             strategy="strategies.kfed.KFed",
             settings=("clusters", "local", "kfed"),
+            counts="local-k",
             required=("k",),
         ),
         Method(
@@ -157,6 +164,7 @@ METHODS = {
             source="Yurochkin et al., NeurIPS 2019",
             strategy="strategies.spahm.Spahm",
             settings=("local", "spahm"),
+            counts="local-k",
         ),
         Method(
             name="afcl",
@@ -167,6 +175,7 @@ METHODS = {
             source="Zhang et al., AAAI 2025, arXiv:2412.20341",
             strategy="strategies.afcl.AFCL",
             settings=("local", "afcl"),
+            counts="local-k",
         ),
         Method(
             name="fedem",
@@ -189,6 +198,7 @@ METHODS = {
             source="Pettersson, Liang and Andresen, arXiv:2506.01780",
             strategy="strategies.fedgengmm.FedGenGMM",
             settings=("clusters", "local", "fedgengmm"),
+            counts="local-k",
             required=("k",),
         ),
         Method(
@@ -201,6 +211,7 @@ METHODS = {
             source="Ghosh et al., NeurIPS 2020, arXiv:2006.04088, with the M step in closed form",
             strategy="strategies.ifca.IFCA",
             settings=("mixture", "ifca"),
+            counts="components",
             required=("models",),
         ),
         Method(
@@ -212,6 +223,7 @@ METHODS = {
             source="the baseline Local of arXiv:2609.19202",
             strategy="strategies.local.Local",
             settings=("mixture", "lonely"),
+            counts="components",
         ),
         Method(
             name="fedgrem",

@@ -90,6 +90,12 @@ def strategy_of(config: RunConfig) -> type[SiteStrategy[Any]]:
             "choose the method that they belong to"
         )
     given = as_run_config(config)
+    counting = method.counts == "always" or given.get(method.counts) == "auto"
+    if config.estimator != RunConfig.estimator and not counting:
+        raise ConfigError(
+            f"run config: estimator would do nothing with method {method.name!r}"
+            f"{f' and {method.counts}={given[method.counts]}' if method.counts else ''}; leave it out"
+        )
     if missing := [key for key in method.required if given[key] == "auto"]:
         others_need_none = ", ".join(
             other.name for other in METHODS.values() if other.strategy and not other.required

@@ -328,3 +328,24 @@ def test_where_things_go(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert home() == own_home
     monkeypatch.setenv("FEDCLUSTER_HOME", "")
     assert home() == Path.home() / ".fedcluster"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"method": "gtvpool"},
+        {"method": "fedkmeans", "k": 3},
+        {"method": "kfed", "k": 3, "local-k": 3},
+        {"method": "gtvmin", "components": 3},
+        {"method": "microcluster"},
+    ],
+)
+def test_an_estimator_that_nobody_asks_is_refused(values: dict[str, Any]) -> None:
+    assert strategy_of(parse_run_config(values))
+    with pytest.raises(ConfigError, match="estimator would do nothing"):
+        strategy_of(parse_run_config(values | {"estimator": "asm"}))
+
+
+@pytest.mark.parametrize("values", [{"method": "fedgem"}, {"method": "kfed", "k": 3}, {"method": "gtvmin"}])
+def test_an_estimator_that_sites_count_by_is_taken(values: dict[str, Any]) -> None:
+    assert strategy_of(parse_run_config(values | {"estimator": "asm"}))
