@@ -241,7 +241,8 @@ METHODS = {
             family="personal",
             needs="components, the same at all sites; a graph (drawn if none is given)",
             sends="its estimate of all sites' sums, and what has flowed over each edge: the coordinator and "
-            "an only neighbour can work out its own sums, of which totals would do",
+            "an only neighbour can work out its own sums, of which totals would do; all neighbours see those "
+            "of the start, and with consensus-mode=leaky of every round",
             rounds="two for the start, then until no mixture moves, at most consensus-rounds",
             source="Gu, IEEE Trans. Neural Netw. 19 (2008) (leaky); Zhu and Martínez, Automatica 46 (2010)",
             strategy="strategies.consensus_em.ConsensusEM",

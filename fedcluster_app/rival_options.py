@@ -136,17 +136,25 @@ class ConsensusConfig:
         high=0.5,
         word="auto",
     )
-    step_size: float = key(
+    step_size: float | None = key(
         "consensus-step",
-        0.5,
-        "part of the way to a site's new sums in a round; 1: plain EM. Thin graphs need less",
+        None,
+        "part of the way to a site's new sums in a round (1: plain EM); thin graphs need less: "
+        "auto (0.5 by tracking, 1 leaky) or a number",
         low=1e-3,
         high=1.0,
+        word="auto",
     )
     rounds: int = key("consensus-rounds", 40, "most rounds of consensus-em", low=1, high=10_000)
     tolerance: float = key(
         "consensus-tolerance", 1e-3, "stop when no mixture moved further (spreads of components)", low=0.0
     )
+
+    @property
+    def step(self) -> float:
+        """The part of the way: the published filter has no shorter steps than EM."""
+        auto = 1.0 if self.mode == "leaky" else 0.5
+        return auto if self.step_size is None else self.step_size
 
 
 @dataclass(frozen=True)
@@ -167,7 +175,9 @@ class SpahmConfig:
 class FFCMConfig:
     """Federated fuzzy c-means of Stallmann and Wilbik."""
 
-    fuzzifier: float = key("ffcm-fuzzifier", 2.0, "m of fuzzy c-means, above 1; near 1 is k-means", low=1.001)
+    fuzzifier: float = key(
+        "ffcm-fuzzifier", 2.0, "m of fuzzy c-means; the nearer to 1, the more like k-means", low=1.1
+    )
     update: Literal["u", "u^m"] = key(
         "ffcm-update",
         "u",

@@ -122,7 +122,8 @@ class AlignedRounds(PersonalRounds[Begun[S]]):
         """Say why a start cannot be of the site's rows."""
         if not isinstance(answer, LocalMixture):
             return None
-        problem = self.greeted(state, name).problem_of_places(answer.means)
+        floor = self.config.lonely.variance_floor
+        problem = self.greeted(state, name).problem_of_mixture(answer.mixture, floor)
         if len(answer.weights) > self.k:
             problem = f"{len(answer.weights)} components, expected at most {self.k}"
         return problem and f"its mixture was not used: {problem}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,46 +21,32 @@ from fedcluster_app.messages import AskConsensusRound, ConsensusSums
 from fedcluster_app.messages.gtvmin import stacked
 from fedcluster_app.messages.networks import mean_of
 from fedcluster_app.mixtures.mixture import Mixture
-from fedcluster_app.mixtures.types import FloatArray
 from strategies.aligned_rounds import AlignedRounds, Begun
 from strategies.base import Agreement
+from strategies.consensus_posts import Sent, mean_likelihood, problem_of_filter, problem_of_own
 from strategies.graphs import Laid, lay_graph, part_of, read_file
 from strategies.labelling import SiteModel
 from strategies.mailbox import Mailbox
 from strategies.personal import absence, site_models
-from strategies.plausible import TOLERANCE, Totals
 from strategies.rounds import Run
 
-
-@dataclass(frozen=True, eq=False)
-class Sent:
-    """What a site sent, with what has flowed to it by name of neighbour."""
-
-    sums: ConsensusSums
-    flows: Mapping[str, FloatArray]
-    movement: float
-
-    def to(self, receiver: str) -> Message:
-        """Return what of it is for a neighbour."""
-        estimate, own = self.sums.estimate, self.sums.own
-        part = self.flows.get(receiver, np.zeros_like(estimate)) if own is None else own
-        return Message(estimate, part)
-
-    @property
-    def own(self) -> FloatArray:
-        """The site's own statistics: the coordinator can work them out, and so see whether they can be."""
-        flows = 0.0 if self.sums.flows is None else self.sums.flows.sum(axis=0)
-        own: FloatArray = self.sums.estimate - flows if self.sums.own is None else self.sums.own
-        return own
+# What a row's log-likelihood may lose in the second half of the rounds before it is said, in nats. In the
+# first half it falls by itself, from mixtures of few sites' rows to one of all; later it hardly does.
+LEAST_FALL = 0.05
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """The graph over all sites, that over those with rows enough, and what was last sent."""
+    """The graphs over all sites and over those with rows enough, what was last sent, and what rounds came to.
+
+    Log-likelihoods are a row's, one of every round.
+    """
 
     laid: Laid
     graph: Graph
-    mailbox: Mailbox[Sent]
+    rows: Mapping[str, int]
+    mailbox: Mailbox[Sent] = field(default_factory=Mailbox)
+    likelihoods: tuple[float, ...] = ()
 
     @property
     def round(self) -> int:
@@ -95,7 +81,7 @@ class ConsensusEM(AlignedRounds[Network]):
             self.say(f"warning: {warning}")
         graph = part_of(laid.graph, roster.moments)
         self._gains(graph, graph.names[0])
-        return Network(laid, graph, Mailbox())
+        return Network(laid, graph, {name: roster.members[name].hello.rows for name in roster.moments})
 
     def question(
         self, kernel: Begun[Network], agreed: Mapping[str, Any], name: str
@@ -111,6 +97,7 @@ class ConsensusEM(AlignedRounds[Network]):
             **agreed,
             **stacked([start]),
             round=kernel.rounds,
+            last=state.mailbox.posts[name].round if name in state.mailbox.posts else -1,
             own_gain=how.own,
             neighbours=tuple(near),
             gains=np.array([how.neighbours[other] for other in near]) if near else None,
@@ -130,19 +117,18 @@ class ConsensusEM(AlignedRounds[Network]):
         return "start" if kernel.state is None else f"round {kernel.rounds}" if kernel.rounds else "sums"
 
     def problem(self, state: Run[Begun[Network]], name: str, answer: Any) -> str | None:
-        """Say why sums cannot be of the site's rows, or an estimate of those of all sites."""
+        """Say why sums cannot be of the site's rows, or do not follow from what it was handed."""
         kernel = state.kernel
         if not isinstance(answer, ConsensusSums) or kernel.state is None or kernel.start is None:
             return super().problem(state, name, answer)
-        origin, sent = mean_of(kernel.start), self._named(kernel.state, name, answer)
-        problem = _problem_of_own(sent.own, kernel.start, self.greeted(state, name))
-        if (answer.own is None) == (self.config.consensus.mode == "leaky"):
-            problem = "they are not of the mode of this run"
-        elif problem is None and answer.own is not None:
-            wholes = [self.greeted(state, other) for other in state.agreement.roster.moments]
-            most = max(_size(whole, origin) for whole in wholes)
-            if np.abs(answer.estimate).max() > most * (1 + TOLERANCE):
-                problem = "no rows of any site give such an estimate"
+        sent, leaky = self._named(kernel.state, name, answer), self.config.consensus.mode == "leaky"
+        if (answer.own is None) == leaky or (leaky and answer.flows is not None):
+            problem: str | None = "they are not of the mode of this run"
+        else:
+            network, post = kernel.state, kernel.state.mailbox.posts.get(name)
+            near, how = self._near(network, name), self._gains(network.graph, name)
+            problem = problem_of_own(sent.own, kernel.start, self.greeted(state, name))
+            problem = problem or problem_of_filter(sent, post.content if post else None, near, how)
         return problem and f"its sums were not used: {problem}"
 
     def advance(self, run: Run[Begun[Network]], answers: Mapping[str, Any]) -> Network:
@@ -150,7 +136,9 @@ class ConsensusEM(AlignedRounds[Network]):
         state = run.kernel.state
         assert state is not None  # these are the rounds after the start
         came = {name: self._named(state, name, answer) for name, answer in answers.items()}
-        return replace(state, mailbox=state.mailbox.after(came, run.kernel.rounds))
+        mailbox = state.mailbox.after(came, run.kernel.rounds)
+        mean = mean_likelihood({name: post.content for name, post in mailbox.posts.items()}, state.rows)
+        return replace(state, mailbox=mailbox, likelihoods=(*state.likelihoods, mean))
 
     def status(self, state: Network) -> str:
         """Stop when no mixture moves."""
@@ -160,11 +148,10 @@ class ConsensusEM(AlignedRounds[Network]):
         return "max_rounds" if mailbox.round >= settings.rounds else "running"
 
     def figures_of(self, kernel: Begun[Network]) -> dict[str, float]:
-        """Return how far a mixture moved, and the mean log-likelihood over the sites that were heard."""
+        """Return how far a mixture moved, and the mean log-likelihood of a row, as last told."""
         if kernel.state is None or not kernel.state.mailbox.posts:
             return {}
-        heard = _heard(kernel.state.mailbox)
-        mean = float(np.mean([sent.sums.log_likelihood for sent in heard.values()]))
+        mean = kernel.state.likelihoods[-1]
         q = 0 if kernel.start is None else kernel.start.n_features
         told = {"log_likelihood": mean - q * math.log(kernel.unit)}  # in the features of the agreed scaling
         moved = _movement(kernel.state.mailbox)
@@ -187,6 +174,13 @@ class ConsensusEM(AlignedRounds[Network]):
         state = run.kernel.state
         assert state is not None  # the rounds are over
         missing = absence(run.agreement, state.mailbox.posts, models)
+        half = state.likelihoods[len(state.likelihoods) // 2 :]
+        fell = max(half) - half[-1] if half else 0.0
+        if fell > LEAST_FALL and self.status(state) != "converged":
+            missing.append(
+                f"the mean log-likelihood of a row fell by {fell:.3g} in the later half of the rounds: they "
+                "may run away where the graph is thin; give a smaller consensus-step or a denser graph"
+            )
         return (*state.laid.warnings, *super().warnings(run, models), *missing)
 
     def _gains(self, graph: Graph, name: str) -> Gains:
@@ -211,18 +205,3 @@ def _heard(mailbox: Mailbox[Sent]) -> dict[str, Sent]:
 
 def _movement(mailbox: Mailbox[Sent]) -> float:
     return max(sent.movement for sent in _heard(mailbox).values())
-
-
-def _size(whole: Totals, origin: FloatArray) -> float:
-    """Return the largest sum of rows, of their squares or of their number that such rows can have."""
-    squares = whole.variance + np.square(whole.mean - origin)
-    return whole.rows * max(1.0, float(squares.max()), float(np.sqrt(squares.max())))
-
-
-def _problem_of_own(own: FloatArray, start: Mixture, whole: Totals) -> str | None:
-    """Say why a site's own statistics (k, p) about the mean of the start cannot be of its rows, or None."""
-    mass = own[:, 0]
-    if mass.min() < -TOLERANCE * whole.rows:
-        return f"a component has {mass.min():g} rows"
-    theta = parameters_from(own, mean_of(start), blocks(start))
-    return whole.problem_of_components(mass, theta.means, theta.covariances)

@@ -44,7 +44,10 @@ class FedGrEM(AlignedRounds[GrEMState]):
             return super().problem(state, name, answer)
         sent = fedgrem.model_for(state.kernel.state, name)
         problem = infeasible(answer.mixture, self.bounds)
-        problem = problem or self.greeted(state, name).problem_of_places(answer.means, sent.means)
+        whole, least = self.greeted(state, name), self.config.min_count
+        floor = max(self.bounds.variance_floor, 1.0)  # of the published preset: all its covariances are 1
+        problem = problem or whole.problem_of_places(answer.means, sent.means)
+        problem = problem or whole.problem_of_step(answer.mixture.covariances, sent, least, floor)
         return problem and f"its mixture was not used: {problem}"
 
     def advance(self, run: Run[Begun[GrEMState]], answers: Mapping[str, Any]) -> GrEMState:

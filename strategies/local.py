@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from fedcluster_app.gtvmin import identity
 from fedcluster_app.messages import AskLocal, LocalMixture
 from fedcluster_app.mixtures.mixture import Mixture
 from strategies.labelling import SiteModel
 from strategies.one_upload import OneUpload
 from strategies.personal_rounds import PersonalRounds
-from strategies.plausible import TOLERANCE
 from strategies.rounds import Run
 
 Mixtures = Mapping[str, Mixture]
@@ -35,18 +32,8 @@ class Local(OneUpload[Mixture], PersonalRounds[Mixtures]):
         """Say why a mixture cannot be of the site's rows."""
         if not isinstance(answer, LocalMixture):
             return None
-        whole, found = state.greeted(name), answer.mixture
-        shift, total = found.means - whole.mean, whole.variance.sum()
-        reach = np.sqrt(whole.rows * whole.variance) + TOLERANCE * (1.0 + np.abs(whole.mean))
-        if (np.abs(shift) > reach).any():
-            return "its mixture was not used: a component lies where the site has no rows"
-        # A mixture of EM has the variance of the rows; floors add to it, and what clusters of one row borrow.
-        spread = np.trace(found.covariances, axis1=1, axis2=2) + np.square(shift).sum(axis=1)
-        if found.weights @ spread > (2 + self.config.lonely.variance_floor) * total + TOLERANCE * len(
-            shift.T
-        ):
-            return "its mixture was not used: it is wider than the site's rows"
-        return None
+        problem = state.greeted(name).problem_of_mixture(answer.mixture, self.config.lonely.variance_floor)
+        return problem and f"its mixture was not used: {problem}"
 
     def kept(self, answer: Any) -> Mixture:
         """Keep the mixture."""

@@ -12,7 +12,8 @@ Two filters bring the estimates together. ``tracking`` ends in EM on the pooled 
 network's average. ``leaky`` (as published) ends near it, the nearer the denser the graph.
 
 What is sent are sums over a node's rows and those of others; whoever carries all messages of a node can work
-out its own sums, and so can a node that is another's only neighbour.
+out its own sums, and so can a node that is another's only neighbour. In round 1 all neighbours have
+them, since an estimate begins as the node's own sums; in all rounds with the leaky filter, which sends them.
 """
 
 from __future__ import annotations
@@ -125,6 +126,30 @@ def message(state: ConsensusState, receiver: str, *, leaky: bool = False) -> Mes
     return Message(state.estimate, state.flows.get(receiver, np.zeros_like(state.own)))
 
 
+def follow(
+    estimate: FloatArray,
+    own: FloatArray,
+    flows: Mapping[str, FloatArray],
+    received: Mapping[str, Message],
+    gains: Gains,
+) -> tuple[FloatArray, dict[str, FloatArray]]:
+    """Filter of a round (see `step`): what messages make of an estimate (k, p), and of flows if it tracks.
+
+    Nothing in it is of rows, so whoever carries the messages can work it out, too. Flows are by name.
+    """
+    mail = {name: received[name] for name in sorted(received)}
+    if gains.leaky:
+        moved = estimate + gains.own * (own - estimate)
+        for name, sent in mail.items():
+            moved = moved + gains.neighbours[name] * (sent.estimate + sent.own - 2.0 * estimate)
+        return moved, {}
+    new: dict[str, FloatArray] = {}
+    for name, sent in mail.items():
+        flow = 0.5 * (flows.get(name, np.zeros_like(sent.own)) - sent.own)
+        new[name] = flow + gains.neighbours[name] * (sent.estimate - estimate)
+    return sum(new.values(), own), new
+
+
 def step(
     state: ConsensusState,
     X: FloatArray,
@@ -179,18 +204,8 @@ def step(
     component without mass in the estimate keeps mean and covariance, and steps may be shorter (as in
     stochastic approximation EM: Delyon, Lavielle and Moulines, 1999).
     """
-    mail = {name: received[name] for name in sorted(received)}
-    _check_shapes(state, mail)
-    flows: dict[str, FloatArray] = {}
-    if gains.leaky:
-        estimate = state.estimate + gains.own * (state.own - state.estimate)
-        for name, sent in mail.items():
-            estimate = estimate + gains.neighbours[name] * (sent.estimate + sent.own - 2.0 * state.estimate)
-    else:
-        for name, sent in mail.items():
-            flow = 0.5 * (state.flows.get(name, np.zeros_like(sent.own)) - sent.own)
-            flows[name] = flow + gains.neighbours[name] * (sent.estimate - state.estimate)
-        estimate = sum(flows.values(), state.own)
+    _check_shapes(state, received)
+    estimate, flows = follow(state.estimate, state.own, state.flows, received, gains)
     last = blocks(state.mixture)
     theta = project(parameters_from(estimate, state.origin, last), bounds)
     mixture = mixture_of(theta)

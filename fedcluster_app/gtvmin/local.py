@@ -1,4 +1,4 @@
-"""A site by itself: the best of several EM fits, made feasible. Nothing leaves the site."""
+"""A site by itself: the best of several EM fits, made feasible. Nobody else has a part in it."""
 
 from __future__ import annotations
 

@@ -62,6 +62,7 @@ from fedcluster_app.messages.microcluster import (
 from fedcluster_app.messages.networks import (
     AskConsensusRound,
     AskGrEMRound,
+    ConsensusAnswered,
     ConsensusMemory,
     ConsensusSums,
     GrEMMixture,
@@ -117,6 +118,7 @@ __all__ = [
     "AskPoolStart",
     "AskSpahm",
     "Bounds",
+    "ConsensusAnswered",
     "ConsensusMemory",
     "ConsensusSums",
     "FFCMSums",

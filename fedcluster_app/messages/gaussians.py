@@ -11,7 +11,7 @@ import numpy as np
 from fedcluster_app.data.scaling import lower_triangle
 from fedcluster_app.errors import WireError
 from fedcluster_app.messages.common import AgreedScaling, matrices
-from fedcluster_app.messages.gtvmin import unstacked
+from fedcluster_app.messages.gtvmin import one_mixture, unstacked
 from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.mixtures.statistics import Statistics, about, centred
 from fedcluster_app.mixtures.types import FloatArray, IntArray
@@ -183,8 +183,7 @@ class LocalMixture:
     @cached_property
     def mixture(self) -> Mixture:
         """The mixture."""
-        one = np.zeros(len(self.weights), dtype=np.int64)
-        return unstacked(one, self.weights, self.means, self.covariances, "local.mixture")[0]
+        return one_mixture(self.weights, self.means, self.covariances, "local.mixture")
 
 
 @message("site.fedem")

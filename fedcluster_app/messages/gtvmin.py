@@ -43,6 +43,11 @@ def unstacked(
         raise WireError(f"{where}: {error}") from None
 
 
+def one_mixture(weights: FloatArray, means: FloatArray, triangles: FloatArray, where: str) -> Mixture:
+    """Return the mixture of a message that has just one, raising WireError if it is none."""
+    return unstacked(np.zeros(len(weights), dtype=np.int64), weights, means, triangles, where)[0]
+
+
 @message("ask.gtv.start")
 class AskGTVStart(AgreedScaling):
     """The scaling is agreed: make the mixture that you start with."""
@@ -111,8 +116,7 @@ class GTVMixture:
     @cached_property
     def mixture(self) -> Mixture:
         """The site's mixture."""
-        members = np.zeros(len(self.weights), dtype=np.int64)
-        return unstacked(members, self.weights, self.means, self.covariances, "gtv.mixture")[0]
+        return one_mixture(self.weights, self.means, self.covariances, "gtv.mixture")
 
 
 @message("site.gtv")

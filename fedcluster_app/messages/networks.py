@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from functools import cached_property
 
-import numpy as np
-
 from fedcluster_app.errors import WireError
 from fedcluster_app.messages.gaussians import AskOfMixtures
-from fedcluster_app.messages.gtvmin import unstacked
+from fedcluster_app.messages.gtvmin import one_mixture
 from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.wire import array, message, scalar
@@ -39,8 +37,7 @@ class GrEMMixture:
     @cached_property
     def mixture(self) -> Mixture:
         """The site's mixture."""
-        one = np.zeros(len(self.weights), dtype=np.int64)
-        return unstacked(one, self.weights, self.means, self.covariances, "fedgrem.mixture")[0]
+        return one_mixture(self.weights, self.means, self.covariances, "fedgrem.mixture")
 
 
 @message("ask.consensus.round")
@@ -48,6 +45,7 @@ class AskConsensusRound(AskOfMixtures):
     """The mixture that all sites start from, and what your neighbours last sent you: take a round."""
 
     round: int = scalar(int, "round number; 0 is the start", low=0)
+    last: int = scalar(int, "round of the site's last answer that was used; -1: none was", low=-1)
     own_gain: float = scalar(float, "gain of the site's own statistics (leaky filter)", low=0.0)
     neighbours: tuple[str, ...] = scalar(tuple, "names of the neighbours")
     gains: FloatArray | None = array("e", "gain of each of them", low=0.0, optional=True)
@@ -78,9 +76,10 @@ class ConsensusSums:
     """What a site has for its neighbours: its estimate of the network's mean statistics, and a part for each.
 
     For every component statistics are a mass, sums and a triangle of sums of squares, about a common point.
-    The coordinator can work out the site's own from them, and so can a site that is its only neighbour. What
-    a round adds to these is of components of ``min-count`` rows or more; where fewer would be missing, other
-    rows are left out with them.
+    The coordinator can work out the site's own from them, and so can a site that is its only neighbour. In
+    round 1 all neighbours are handed the site's own, since an estimate begins as these, and with the leaky
+    filter in every round. What a round adds to them is of components of ``min-count`` rows or more; where
+    fewer would be missing, other rows are left out with them.
     """
 
     estimate: FloatArray = array("k p", "estimate of the mean statistics of the network")
@@ -107,12 +106,17 @@ class ConsensusMemory:
     flows: FloatArray | None = array(
         "e k p", "what has flowed into the estimate from each of them", optional=True
     )
-    round: int = scalar(int, "rounds taken", low=0)
+    round: int = scalar(int, "round that it is of", low=0)
 
     @property
     def named_flows(self) -> dict[str, FloatArray]:
         """What has flowed from each neighbour."""
         return {} if self.flows is None else dict(zip(self.neighbours, self.flows, strict=True))
+
+
+@message("site.consensus.answered")
+class ConsensusAnswered(ConsensusMemory):
+    """What a site kept of its last answer that the coordinator had: it goes back to that if one is lost."""
 
 
 def mean_of(mixture: Mixture) -> FloatArray:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gtv_runs import asked
-from micro_runs import Blobs, Sites, changed, silent
-from rival_runs import at, run
+from micro_runs import Blobs, Sites, changed, crash, silent
+from rival_runs import BEFORE, at, run
 
 from fedcluster_app.client_app import app
 from fedcluster_app.config import parse_run_config
@@ -79,7 +79,8 @@ def test_messages_make_the_rounds_of_the_network_in_memory(
 ) -> None:
     one = run("consensus-em", close_sites, graph=path, consensus_mode=mode, consensus_rounds=6)
     kernel = one.strategy.state.kernel
-    settings = ConsensusSettings(mode, bounds=BOUNDS, min_count=5.0, step_size=0.5)
+    part = 1.0 if mode == "leaky" else 0.5
+    settings = ConsensusSettings(mode, bounds=BOUNDS, min_count=5.0, step_size=part)
     tables, graph = rows(one, close_sites), kernel.state.graph
     state = consensus_network.init(tables, kernel.start, graph, settings)
     for _ in range(6):
@@ -186,13 +187,72 @@ def test_sums_of_few_rows_do_not_leave_nor_can_they_be_had_as_a_difference(csv_s
     assert (missing > least - 1e-3).any()
 
 
-def test_an_estimate_that_no_rows_give_is_named(close_sites: list[dict[str, Any]]) -> None:
-    lie = changed("estimate", lambda part: 1e4 * part)
-    one = run("consensus-em", close_sites, consensus_mode="leaky", tamper=at(3, lie, 1, last=3))
-    assert "no rows of any site give such an estimate" in one.trace[3].failed["b"]
-    lie = changed("flows", lambda part: part + 1.0)
-    one = run("consensus-em", close_sites, tamper=at(4, lie, 1, last=4))
-    assert "its sums were not used" in one.trace[4].failed["b"]
+@pytest.mark.parametrize("mode", ["tracking", "leaky"])
+@pytest.mark.parametrize("first", [2, 4])
+@pytest.mark.parametrize("size", [0.1, 1e3])
+def test_an_estimate_that_does_not_follow_from_what_was_handed_is_named(
+    mode: str, first: int, size: float, close_sites: list[dict[str, Any]]
+) -> None:
+    def lie(question: Any, answer: Any) -> Any:
+        flows = from_records(answer.content).arrays.get("flows", ())
+        if len(flows):
+            answer = changed("flows", lambda part: part + size)(question, answer)
+        # So that its own sums are as they were.
+        return changed("estimate", lambda part: part + size * (len(flows) or 1))(question, answer)
+
+    how = {"consensus_mode": mode, "consensus_rounds": 6, "consensus_tolerance": 0.0}
+    one = run("consensus-em", close_sites, tamper=at(first, lie, 1, last=first), **how)
+    # First sums are the site's own, so there is nothing that a tracking site could hide behind.
+    why = "they do not follow" if first > 2 or mode == "leaky" else ""
+    assert why in one.trace[first].failed.get("b", "" if size < 1 else "it was used")
+    assert [sorted(record.failed) for record in one.trace].count(["b"]) <= 1
+    assert (first == 2 and mode == "tracking" and size < 1) or "b" in one.trace[first].failed
+
+
+@pytest.mark.parametrize("mode", ["tracking", "leaky"])
+def test_rounds_whose_answers_are_lost_are_as_if_they_had_not_been(
+    mode: Any, close_sites: list[dict[str, Any]], path: str
+) -> None:
+    how = {"consensus_mode": mode, "consensus_step": 0.5, "consensus_tolerance": 0.0}
+    lost = at(5, silent, 1, last=6)
+    one = run("consensus-em", close_sites, graph=path, consensus_rounds=7, tamper=lost, **how)
+    assert not any(record.failed for record in one.trace)
+    kernel = one.strategy.state.kernel
+    settings = ConsensusSettings(mode, bounds=BOUNDS, min_count=5.0, step_size=0.5)
+    tables, graph = rows(one, close_sites), kernel.state.graph
+    state = consensus_network.init(tables, kernel.start, graph, settings)
+    for number in range(1, 8):
+        state = consensus_network.step(
+            state, tables, graph, settings, silent=["b"] if number in (3, 4) else []
+        )
+    for name, node in state.nodes.items():
+        np.testing.assert_allclose(sent(one)[name].sums.estimate, node.estimate, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(sent(one)[name].own, node.own, rtol=1e-9, atol=1e-9)
+
+
+def test_the_published_filter_has_the_steps_of_em_unless_told_otherwise() -> None:
+    for mode, given, wanted in (("tracking", "auto", 0.5), ("leaky", "auto", 1.0), ("leaky", 0.2, 0.2)):
+        values = {"method": "consensus-em", "consensus-mode": mode, "consensus-step": given}
+        assert parse_run_config(values).consensus.step == wanted
+
+
+def test_the_likelihood_is_that_of_a_row(csv_sites: Sites, blobs: Blobs) -> None:
+    tables = {name: blobs(n, n, 20, 30) for name, n in zip("abc", (10, 50, 90), strict=True)}
+    one = run("consensus-em", csv_sites(tables), consensus_rounds=3, min_count=1)
+    total = sum(len(tables[name]) * post.sums.log_likelihood for name, post in sent(one).items())
+    mean = total / sum(map(len, tables.values())) - 2 * np.log(one.strategy.state.kernel.unit)
+    assert one.outcome.details["log_likelihood"] == pytest.approx(mean)
+
+
+@pytest.mark.parametrize(("last", "how_often"), [(None, 1), (8, 0)])
+def test_a_likelihood_that_falls_by_the_end_is_said(
+    last: int | None, how_often: int, close_sites: list[dict[str, Any]]
+) -> None:
+    lie = changed("log_likelihood", lambda mean: mean - 0.1)
+    told = {"tamper": at(8, lie, 0, 1, 2, 3, last=last), "consensus_rounds": 8, "consensus_tolerance": 0.0}
+    one = run("consensus-em", close_sites, **told)
+    assert sum("a row fell by" in text for text in one.outcome.warnings) == how_often
+    assert sum("consensus-step" in text for text in one.outcome.warnings) == how_often
 
 
 def test_gains_that_cannot_be_are_refused(close_sites: list[dict[str, Any]], path: str) -> None:
@@ -226,7 +286,77 @@ def test_more_components_than_were_asked_for_are_named(
     assert one.outcome.k_hat == 3
 
 
+@pytest.mark.parametrize("method", ["fedgrem", "consensus-em"])
+@pytest.mark.parametrize("light", [False, True])
+def test_a_start_that_is_wider_than_the_rows_is_named(
+    method: str, light: bool, close_sites: list[dict[str, Any]]
+) -> None:
+    def wide(question: Any, answer: Any) -> Any:
+        if not light:
+            return changed("covariances", lambda part: 1e4 * part)(question, answer)
+        # One component that nothing is said to be of.
+        answer = changed("weights", lambda part: np.array([0.0, *part[1:-1], part[0] + part[-1]]))(
+            question, answer
+        )
+        factor = np.array([[1e6], [1.0], [1.0]])
+        return changed("covariances", lambda part: factor * part)(question, answer)
+
+    one = run(method, close_sites, tamper=at(1, wide, 1, last=1))
+    assert "it is wider than the site's rows" in one.trace[1].failed["b"]
+
+
+@pytest.mark.parametrize("fault", [silent, crash])
+@pytest.mark.parametrize("method", ["fedgrem", "consensus-em"])
+def test_a_site_that_is_lost_in_a_round_is_missed_alone(
+    method: str, fault: Any, close_sites: list[dict[str, Any]]
+) -> None:
+    before = BEFORE[method] + 1
+    one = run(method, close_sites, tamper=at(before + 1, fault, 1))
+    assert one.outcome.status == "finished"
+    assert one.trace[before].failed == {} == dict.fromkeys(one.trace[before].late)
+    assert "b" in one.trace[before + 1].failed or "b" in one.trace[before + 1].late
+    said = {site.name: site.status for site in one.outcome.sites}
+    assert said.pop("b").startswith("missed ")
+    assert set(said.values()) == {"ok"}
+    wanted = run(method, close_sites)
+    for name in "acd":
+        assert np.abs(found(one, name).means - found(wanted, name).means).max() < 0.5
+
+
+@pytest.mark.parametrize("method", ["fedgrem", "consensus-em"])
+def test_the_unit_of_the_features_has_no_say(method: str, csv_sites: Sites, blobs: Blobs) -> None:
+    near = np.repeat(5.0 * np.arange(3), [40, 50, 60])[:, None]
+    tables = {name: blobs(seed, 40, 50, 60) - near for seed, name in enumerate("abc")}
+    means = [
+        run(method, csv_sites({name: unit * X for name, X in tables.items()}), scaling="none")
+        .outcome.model.mixtures["a"]
+        .means
+        for unit in (1.0, 0.03)
+    ]
+    np.testing.assert_allclose(means[1], 0.03 * means[0], rtol=1e-5, atol=1e-5)
+
+
 # --- FedGrEM
+
+
+def test_a_round_that_makes_a_component_wider_than_rows_can_be_is_named(
+    close_sites: list[dict[str, Any]],
+) -> None:
+    for factor in (9e5, 1e3):
+        wide = changed("covariances", lambda part, by=factor: np.tile([by, 0.0, by], (len(part), 1)))
+        one = run("fedgrem", close_sites, tamper=at(3, wide, 1, last=3), fedgrem_rounds=4)
+        assert "a component is wider than what it was sent" in one.trace[3].failed["b"]
+
+
+def test_a_component_of_few_rows_comes_back_as_it_was_sent(csv_sites: Sites, blobs: Blobs) -> None:
+    tables = {name: blobs(seed, 60, 60, 60 if name < "c" else 3) for seed, name in enumerate("abc")}
+    one = run("fedgrem", csv_sites(tables), fedgrem_rounds=1, fedgrem_tolerance=0.0, min_count=5)
+    came = dict(asked(one, AskGrEMRound))["c"].mixtures[0]
+    went = one.strategy.state.kernel.state.uploads["c"].mixture
+    small = int(came.means.sum(axis=1).argmax())
+    np.testing.assert_allclose(went.means[small], came.means[small], rtol=1e-12)
+    np.testing.assert_allclose(went.covariances[small], came.covariances[small], rtol=1e-12)
+    assert np.abs(np.delete(went.means - came.means, small, axis=0)).max() > 1e-3
 
 
 @pytest.mark.parametrize("preset", ["tuned", "published"])
