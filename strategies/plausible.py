@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcluster_app.data.scaling import Scaling
+from fedcluster_app.mixtures.mixture import Mixture
 from fedcluster_app.mixtures.statistics import Statistics
 from fedcluster_app.mixtures.types import BoolArray, FloatArray
 
@@ -68,6 +69,32 @@ class Totals:
             return "a component lies where neither its rows can be nor those of what it was sent"
         return None
 
+    def problem_of_mixture(self, mixture: Mixture, floor: float) -> str | None:
+        """Say why a mixture of EM on these rows cannot be that, or None.
+
+        It has the variance of the rows; its floors, a share of that, add to it, and so does what clusters of
+        one row borrow.
+        """
+        spread = _traces(mixture.covariances) + np.square(mixture.means - self.mean).sum(axis=1)
+        # No row is farther from the mean of all than if it made all the variance: nor is a component wider.
+        most = max(mixture.weights @ spread, spread.max() / self.rows)
+        if most > (2 + floor) * self.variance.sum() + TOLERANCE * len(self.mean):
+            return "it is wider than the site's rows"
+        return self.problem_of_places(mixture.means)
+
+    def problem_of_step(
+        self, covariances: FloatArray, sent: Mixture, least: float, floor: float
+    ) -> str | None:
+        """Say if a covariance (k, q, q) is beyond both what was sent and what `least` or more rows have.
+
+        These are taken about the mean that was sent; `floor` is the least variance along any axis.
+        """
+        own = self.rows * (self.variance + np.square(self.mean - sent.means)).sum(axis=1) / least
+        most = np.maximum(_traces(sent.covariances), own) + floor * len(self.mean)
+        if (_traces(covariances) > most * (1 + TOLERANCE)).any():
+            return "a component is wider than what it was sent and than any of the site's rows"
+        return None
+
     def problem_of_components(
         self, masses: FloatArray, means: FloatArray, covariances: FloatArray
     ) -> str | None:
@@ -76,6 +103,35 @@ class Totals:
         if np.linalg.eigvalsh(covariances).min() < -TOLERANCE * (1.0 + self.variance.sum()):
             return "a variance is negative"
         return self.problem_of_part(masses, means, np.diagonal(covariances, axis1=1, axis2=2))
+
+
+def problem_of_extremes(moments: Statistics, low: FloatArray, high: FloatArray) -> str | None:
+    """Say why rows with these moments cannot lie between low and high (d,) and reach both, or None.
+
+    Notes
+    -----
+    **Source**: a row's squared deviation is no more than that of all rows together; and the variance of what
+    lies between two values is at most (high - mean) (mean - low), Bhatia and Davis, A better bound on the
+    variance, American Mathematical Monthly 107 (2000).
+    """
+    rows, mean, scatter = float(moments.mass[0]), moments.means[0], moments.scatters[0]
+    scatter = np.diagonal(scatter) if scatter.ndim == 2 else scatter
+    below, above = mean - low, high - mean
+    # Rounding of the mean, and of squares.
+    slack = TOLERANCE * (np.sqrt(scatter) + np.abs(mean) + TOLERANCE)
+    reach = np.sqrt(scatter) + slack
+    if (np.minimum(below, above) < -slack).any():
+        return "its extremes were not used: its mean does not lie between them"
+    if (np.maximum(below, above) > reach).any():
+        return "its extremes were not used: they lie where its rows cannot"
+    if (rows * (below + slack) * (above + slack) < scatter * (1.0 - TOLERANCE)).any():
+        return "its extremes were not used: its rows scatter more than they allow"
+    return None
+
+
+def _traces(covariances: FloatArray) -> FloatArray:
+    traces: FloatArray = np.trace(covariances, axis1=1, axis2=2)
+    return traces
 
 
 def greeted(moments: Statistics, scaling: Scaling) -> Totals:
