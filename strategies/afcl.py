@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from fedcluster_app.messages import AFCLRecords, AFCLSeeds, AskAFCLRound, AskAFC
 from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.streams import stream
 from strategies.base import Agreement
+from strategies.exchange import Exchange
 from strategies.global_rounds import Found, GlobalRounds, centres
 from strategies.plausible import pooled
 from strategies.rounds import Run
@@ -48,14 +50,23 @@ class AFCL(GlobalRounds[AFCLState | None]):
     def asked(self, run: Run[AFCLState | None]) -> Iterable[str]:
         """Ask all sites for seeds, and in a round all, or those that take part in it by their own chance."""
         names, seed = list(run.agreement.roster.moments), self.config.seed
-        if run.kernel is None or self.config.afcl.participation == "all":
+        if not self._by_chance(run):
             return names
-        # Above 0 where a site takes part; one always does.
+        # Above 0 where a site takes part; one is always asked.
         odds = {
             name: stream(seed, "afcl", name).random() - stream(seed, "afcl", name, run.rounds).random()
             for name in names
         }
         return [name for name in names if odds[name] > min(0.0, max(odds.values()) - 1e-12)]
+
+    def exchange(self, run: Run[AFCLState | None]) -> Exchange:
+        """Ask; a round of few sites by chance may as well be one of none, so it need not be answered."""
+        made = super().exchange(run)
+        return replace(made, must_answer=False) if self._by_chance(run) else made
+
+    def ready(self, run: Run[AFCLState | None]) -> bool:
+        """Tell whether a round that nobody answers ends the run: not if the next one asks other sites."""
+        return super().ready(run) and not self._by_chance(run)
 
     def problem(self, state: Run[AFCLState | None], name: str, answer: Any) -> str | None:
         """Say why rows cannot be those that the site has greeted with."""
@@ -65,6 +76,9 @@ class AFCL(GlobalRounds[AFCLState | None]):
         if isinstance(answer, AFCLRecords) and state.kernel is not None:
             problem = _problem(state, state.kernel, name, answer)
         return problem and f"its rows were not used: {problem}"
+
+    def _by_chance(self, run: Run[AFCLState | None]) -> bool:
+        return run.kernel is not None and self.config.afcl.participation == "random"
 
     def take(self, run: Run[AFCLState | None], answers: Mapping[str, Any]) -> AFCLState:
         """Draw the seeds, or let them compete."""

@@ -13,8 +13,11 @@ from fedcluster_app.errors import RunError
 from fedcluster_app.messages import AskBounds, Bounds
 from fedcluster_app.mixtures.statistics import Statistics, merge_all
 from fedcluster_app.mixtures.types import FloatArray
-from strategies.exchange import Answers, Exchange
+from strategies.exchange import Answers, Exchange, Problem
+from strategies.plausible import problem_of_extremes
 from strategies.roster import Roster
+
+Ask = Callable[[Exchange, Problem], Answers]
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ def agree(
     roster: Roster,
     config: RunConfig,
     say: Callable[[str], None],
-    ask: Callable[[Exchange], Answers],
+    ask: Ask,
 ) -> Agreement:
     """Agree on a scaling from the moments in the sites' greetings, merged in order of name.
 
@@ -79,12 +82,17 @@ def agree(
     return Agreement(roster, columns, scaling, report)
 
 
-def _extremes(roster: Roster, d: int, ask: Callable[[Exchange], Answers]) -> FloatArray:
+def _extremes(roster: Roster, d: int, ask: Ask) -> FloatArray:
     """Return the least and largest value (d, 2) of every column over the sites that all allow it."""
     roster.refuse_unsafe("bounds='data' sends the extremes of every column, which are values of rows")
     asks = dict.fromkeys(roster.moments, AskBounds(d))
     sizes = {name: {"d": d} for name in asks}
-    told: list[Bounds] = list(ask(Exchange("bounds", asks, {AskBounds: Bounds}, sizes=sizes)).values.values())
+    exchange = Exchange("bounds", asks, {AskBounds: Bounds}, sizes=sizes)
+
+    def problem(name: str, answer: Bounds) -> str | None:
+        return problem_of_extremes(roster.moments[name], answer.low, answer.high)
+
+    told: list[Bounds] = list(ask(exchange, problem).values.values())
     low = np.min([part.low for part in told], axis=0)
     high = np.max([part.high for part in told], axis=0)
     return np.stack([low, np.where(high > low, high, low + 1.0)], axis=1)

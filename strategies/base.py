@@ -24,7 +24,7 @@ from fedcluster_app.errors import RunError
 from fedcluster_app.results.outcome import ExchangeRecord, Outcome, SiteResult
 from fedcluster_app.wire import encode
 from strategies.agreement import Agreement, agree
-from strategies.exchange import Answers, Exchange, sort_answers
+from strategies.exchange import Answers, Exchange, Problem, sort_answers
 from strategies.mail import Mail, letter
 from strategies.roster import Roster, join
 
@@ -159,7 +159,7 @@ class SiteStrategy(Strategy, Generic[S]):
         assert self.state is not None
         problem = partial(self.problem, self.state)
         answers = sort_answers(self._exchange, replies, self._asked, problem)
-        if self._exchange.must_answer and len(answers.values) < self.config.quorum:
+        if self._exchange.must_answer and len(answers.values) < self._least:
             self._record(answers, {})
             raise RunError(self._silence(answers))
         self.state = self.tell(self.state, answers)
@@ -189,11 +189,11 @@ class SiteStrategy(Strategy, Generic[S]):
         )
         return agree(roster, self.config, self.say, partial(self._answers, grid))
 
-    def _answers(self, grid: Grid, exchange: Exchange) -> Answers:
+    def _answers(self, grid: Grid, exchange: Exchange, problem: Problem) -> Answers:
         """Run an exchange that comes before the method begins."""
-        answers = sort_answers(exchange, self._replies(grid, exchange), self._asked)
+        answers = sort_answers(exchange, self._replies(grid, exchange), self._asked, problem)
         self._record(answers, {})
-        if len(answers.values) < self.config.quorum:
+        if len(answers.values) < self._least:
             raise RunError(self._silence(answers))
         return answers
 
@@ -235,12 +235,17 @@ class SiteStrategy(Strategy, Generic[S]):
         self.trace.append(record)
         self._note(record)
 
+    @property
+    def _least(self) -> int:
+        """The quorum, of the sites that the exchange asks."""
+        return min(self.config.quorum, len(self._exchange.asks))
+
     def _silence(self, answers: Answers) -> str:
         told = [f"{name}: {reason}" for name, reason in answers.failed.items()]
         told += [f"{name}: no answer within {self.config.round_timeout:g} s" for name in answers.late]
         return (
             f"phase {self._exchange.phase!r}: {len(answers.values)} of {len(self._exchange.asks)} sites "
-            f"answered, quorum is {self.config.quorum}. {'; '.join(told)}"
+            f"answered, quorum is {self._least}. {'; '.join(told)}"
         )
 
     def _site_results(self, told: Iterable[SiteResult]) -> tuple[SiteResult, ...]:

@@ -13,6 +13,9 @@ from fedcluster_app.messages import Refusal
 from fedcluster_app.transport import from_records
 from fedcluster_app.wire import decode
 
+# Says why a site's answer cannot be used, or None.
+Problem = Callable[[str, Any], str | None]
+
 
 @dataclass(frozen=True)
 class Exchange:
@@ -77,7 +80,7 @@ def sort_answers(
     exchange: Exchange,
     replies: Iterable[Message],
     asked: Mapping[str, str],
-    problem: Callable[[str, Any], str | None] = lambda name, value: None,
+    problem: Problem = lambda name, value: None,
 ) -> Answers:
     """Read the replies of an exchange, whatever their order.
 

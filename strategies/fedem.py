@@ -51,8 +51,12 @@ class FedEM(PersonalRounds[FedEMState | None], AskAll[FedEMState | None]):
         if isinstance(answer, SiteGaussians):
             return problem_of_groups(state, name, answer)
         if isinstance(answer, GaussianSums) and state.kernel is not None:
-            return problem_of_sums(state, name, answer, [state.kernel.components])
+            return problem_of_sums(state, name, answer, [state.kernel.components], own_weights=True)
         return None
+
+    def ready(self, run: Run[FedEMState | None]) -> bool:
+        """Tell whether there are components."""
+        return run.kernel is not None
 
     def take(self, run: Run[FedEMState | None], answers: Mapping[str, Any]) -> FedEMState:
         """Group the clusters, or make the M step."""

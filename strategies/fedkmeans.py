@@ -53,7 +53,19 @@ class FedKMeans(GlobalRounds[FedKMeansState]):
 
     def take(self, run: Run[FedKMeansState], answers: Mapping[str, Any]) -> FedKMeansState:
         """Cluster the means of all sites."""
-        return fedkmeans.step(run.kernel, sums_of(answers), stream(self.config.seed, "fedkmeans", run.rounds))
+        rng = stream(self.config.seed, "fedkmeans", run.rounds)
+        return self.shown(fedkmeans.step(run.kernel, sums_of(answers), rng))
+
+    def shown(self, kernel: FedKMeansState) -> FedKMeansState:
+        """Return the state if there are centres; DataError if no site has anything to show."""
+        if not len(kernel.centers):
+            raise DataError(f"no site has a cluster of {self.least_rows} rows; lower k={kernel.k}")
+        return kernel
+
+    @property
+    def least_rows(self) -> int:
+        """Rows of the smallest cluster that is sent, where a site's owner does not want more."""
+        return max(self.config.min_count, self.config.fedkmeans.least_rows)
 
     def stopped_by(self, kernel: FedKMeansState) -> str:
         """Stop when no centre moves."""
@@ -62,8 +74,6 @@ class FedKMeans(GlobalRounds[FedKMeansState]):
 
     def found(self, kernel: FedKMeansState) -> Found:
         """Return the centres as they stand."""
-        if not len(kernel.centers):
-            raise DataError(f"no site has a cluster of min-count={self.config.min_count} rows; lower k")
         return centres(kernel.centers)
 
     def warnings_of(self, kernel: FedKMeansState, found: Any) -> tuple[str, ...]:

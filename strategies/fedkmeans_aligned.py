@@ -29,7 +29,13 @@ class FedKMeansAligned(FedKMeans):
 
     def take(self, run: Run[FedKMeansState], answers: Mapping[str, Any]) -> FedKMeansState:
         """Average the means of all sites with their partners."""
-        return fedkmeans_aligned.step(run.kernel, sums_of(answers), weighting=self.config.aligned.weighting)
+        weighting = self.config.aligned.weighting
+        return self.shown(fedkmeans_aligned.step(run.kernel, sums_of(answers), weighting=weighting))
+
+    @property
+    def least_rows(self) -> int:
+        """Rows of the smallest cluster that is sent, where a site's owner does not want more."""
+        return self.config.min_count
 
     def stopped_by(self, kernel: FedKMeansState) -> str:
         """Stop when no centre moves."""

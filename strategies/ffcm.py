@@ -9,6 +9,7 @@ import numpy as np
 
 from fedcluster_app.aggregation import ffcm
 from fedcluster_app.aggregation.ffcm import Average, FFCMState, FuzzySums
+from fedcluster_app.errors import DataError
 from fedcluster_app.messages import AskFFCM, FFCMSums
 from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.streams import stream
@@ -62,7 +63,12 @@ class FFCM(GlobalRounds[FFCMState]):
         """Make new centres of the sums of all sites."""
         sent = {name: FuzzySums(answer.sums, answer.supports) for name, answer in answers.items()}
         rng = stream(self.config.seed, "ffcm", run.rounds)
-        return ffcm.step(run.kernel, sent, rng, average=self.average)
+        kernel = ffcm.step(run.kernel, sent, rng, average=self.average)
+        if not ffcm.supported(kernel, average=self.average).any():
+            raise DataError(
+                f"no site has min-count={self.config.min_count} rows of any centre; lower k={self.config.k}"
+            )
+        return kernel
 
     def stopped_by(self, kernel: FFCMState) -> str:
         """Stop when the centres rest."""
@@ -70,8 +76,8 @@ class FFCM(GlobalRounds[FFCMState]):
         return ffcm.status(kernel, tolerance=settings.tolerance, max_rounds=settings.rounds)
 
     def found(self, kernel: FFCMState) -> Found:
-        """Return the centres as they stand."""
-        return centres(kernel.centers)
+        """Return the centres that have rows; the others are where chance has put them."""
+        return centres(kernel.centers[ffcm.supported(kernel, average=self.average)])
 
     def warnings_of(self, kernel: FFCMState, found: FloatArray) -> tuple[str, ...]:
         """Say if centres were drawn to one place, as where columns are many, or never moved."""
@@ -82,11 +88,10 @@ class FFCM(GlobalRounds[FFCMState]):
                 f"only {distinct} of {len(found)} centres are in different places; memberships are too even "
                 f"for {found.shape[1]} columns: lower ffcm-fuzzifier={self.config.ffcm.fuzzifier:g}, or pca"
             )
-        supports = np.sum([part.supports for part in kernel.uploads.values()], axis=0)
-        if idle := int(np.count_nonzero(supports == 0)):
+        if idle := len(kernel.centers) - len(found):
             told.append(
-                f"{idle} centres that no site has min-count={self.config.min_count} rows of are where chance "
-                "has put them; lower k"
+                f"{idle} centres that no site has min-count={self.config.min_count} rows of were left out; "
+                "lower k"
             )
         return tuple(told)
 

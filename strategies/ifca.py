@@ -43,6 +43,10 @@ class IFCA(PersonalRounds[Kernel], AskAll[Kernel]):
     Every site sees the model that each site starts with. A site that is silent takes part with the sums that
     it last sent, for the model that it then chose; one that was never heard labels by all models together.
 
+    Whoever sees a message sees one site's sums under the models of all restarts, and of all rounds. A
+    component's sums leave out nothing, or ``min-count`` rows or more; the difference between two that are
+    nearly alike, of two restarts or of two rounds, may be a single row. One restart leaves only the rounds.
+
     Notes
     -----
     **Source**: Ghosh, Chung, Yin and Ramchandran, An efficient framework for clustered federated learning,
@@ -86,6 +90,10 @@ class IFCA(PersonalRounds[Kernel], AskAll[Kernel]):
             return problem_of_sums(state, name, answer, _chosen(going, answer))
         return None
 
+    def ready(self, run: Run[Kernel]) -> bool:
+        """Tell whether any site has chosen a model."""
+        return isinstance(run.kernel, tuple) and _rounds(run.kernel) > 0
+
     def take(self, run: Run[Kernel], answers: Mapping[str, Any]) -> Kernel:
         """Make models of clusters, choose some for every restart, or make their M steps."""
         kernel, settings = run.kernel, self.config.ifca
@@ -96,8 +104,10 @@ class IFCA(PersonalRounds[Kernel], AskAll[Kernel]):
             here = [name in answers for name in kernel]
             models = {name: model for name, model in kernel.items() if name in answers}
             scores = {name: answers[name].log_likelihood[here] for name in models}
+            count = settings.models
+            assert count is not None  # the method needs to be told
             streams = [stream(self.config.seed, "ifca", number) for number in range(settings.restarts)]
-            return tuple(ifca.init(models, scores, settings.models or 1, rng) for rng in streams)
+            return tuple(ifca.init(models, scores, count, rng) for rng in streams)
         going = self._going(kernel)
         sent = {name: sums_of(run, name, answer, _chosen(going, answer)) for name, answer in answers.items()}
         after = iter(

@@ -15,7 +15,7 @@ from strategies.one_upload import OneUpload
 from strategies.rounds import Run
 
 
-class LocalCenters(OneUpload[FloatArray], GlobalRounds[Mapping[str, FloatArray]]):
+class CentresOnce(OneUpload[FloatArray], GlobalRounds[Mapping[str, FloatArray]]):
     """What methods share to which a site sends its local centres, once."""
 
     ask_type: type = AskKFed
@@ -37,10 +37,10 @@ class LocalCenters(OneUpload[FloatArray], GlobalRounds[Mapping[str, FloatArray]]
 
     def site_details(self, answer: Any) -> Mapping[str, Any]:
         """Say how many clusters the site sought and sent."""
-        return {"k_counted": answer.k_counted, "k_g": len(answer.centers)}
+        return {"k_counted": answer.k_counted, "components": len(answer.centers)}
 
 
-class KFed(LocalCenters):
+class KFed(CentresOnce):
     """k-FED.
 
     Notes

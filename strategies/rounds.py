@@ -39,6 +39,8 @@ class Run(Generic[K]):
         What sites label by, as the rounds have found it; None while they go on.
     labelled : mapping of site name to Labelled, or None
         Filled by the last exchange.
+    heard : bool
+        False if the rounds ended because nobody answered.
     """
 
     agreement: Agreement
@@ -47,6 +49,7 @@ class Run(Generic[K]):
     rounds: int = 0
     models: Mapping[str, SiteModel] | None = None
     labelled: Mapping[str, Labelled] | None = None
+    heard: bool = True
 
     def greeted(self, name: str) -> Totals:
         """Return what follows from the moments that a site greeted with."""
@@ -133,6 +136,7 @@ class Rounds(SiteStrategy[Run[K]]):
             return replace(state, labelled=answers.values)
         told = {name: self.site_details(answer) for name, answer in answers.values.items()}
         sites = {**state.sites, **{name: {**state.sites.get(name, {}), **new} for name, new in told.items()}}
+        phase = self.phase(state)
         try:
             kernel = self.take(state, answers.values)
             state = replace(state, kernel=kernel, sites=sites, rounds=state.rounds + 1)
@@ -140,7 +144,7 @@ class Rounds(SiteStrategy[Run[K]]):
                 state if self.stopped_by(kernel) == "running" else replace(state, models=self.models(state))
             )
         except DataError as error:
-            raise RunError(f"phase {self.phase(state)!r}: {error}") from error
+            raise RunError(f"phase {phase!r}: {error}") from error
 
     def figures(self, state: Run[K]) -> dict[str, float]:
         """Return K̂ once it is found, and what the method says of a round."""
@@ -159,7 +163,7 @@ class Rounds(SiteStrategy[Run[K]]):
             scores=self.scores(state.labelled, models),
             details={
                 "rounds": getattr(state.kernel, "round", state.rounds),
-                "stopped_by": self.stopped_by(state.kernel),
+                "stopped_by": self.stopped_by(state.kernel) if state.heard else "unheard",
                 **self.figures_of(state.kernel),
                 **self.details_of(state),
             },
@@ -176,6 +180,8 @@ class Rounds(SiteStrategy[Run[K]]):
 
     def _warnings(self, state: Run[K]) -> list[str]:
         told = []
+        if not state.heard:
+            told.append("the rounds ended early: no site sent anything that can be used")
         if self.stopped_by(state.kernel) == "max_rounds":
             told.append("the rounds stopped at the most that are allowed, not by themselves")
         silent = sorted(set(state.agreement.roster.moments) - set(state.sites))
@@ -185,7 +191,11 @@ class Rounds(SiteStrategy[Run[K]]):
 
 
 class AskAll(Rounds[K]):
-    """Rounds in which all sites are asked the same."""
+    """Rounds in which all sites are asked the same.
+
+    Once there is something to label by, a round that nobody answers ends them with what there is; with a
+    quorum above 1 the run stops.
+    """
 
     @abstractmethod
     def question(self, run: Run[K]) -> tuple[Any, type, dict[str, int]]:
@@ -195,9 +205,20 @@ class AskAll(Rounds[K]):
         """Return the sites that are asked in a round, by default all that have enough rows."""
         return run.agreement.roster.moments
 
+    def ready(self, run: Run[K]) -> bool:
+        """Tell whether there is something to end with, by default after the first round."""
+        return run.rounds > 0
+
+    def tell(self, state: Run[K], answers: Answers) -> Run[K]:
+        """Take a round or the labels in, or end the rounds if nobody answers."""
+        if state.models is None and not answers.values and self.ready(state):
+            return replace(state, heard=False, models=self.models(state))
+        return super().tell(state, answers)
+
     def exchange(self, run: Run[K]) -> Exchange:
         """Ask all sites the same."""
         ask, answer, known = self.question(run)
         asks, q = dict.fromkeys(self.asked(run), ask), run.agreement.scaling.n_features_out
         sizes = {name: {"q": q, "t": q * (q + 1) // 2, **known} for name in asks}
-        return Exchange(self.phase(run), asks, {type(ask): answer}, sizes=sizes)
+        must = self.config.quorum > 1 or not self.ready(run)
+        return Exchange(self.phase(run), asks, {type(ask): answer}, sizes=sizes, must_answer=must)

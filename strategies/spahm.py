@@ -9,10 +9,10 @@ from fedcluster_app.messages import AskSpahm
 from fedcluster_app.mixtures.types import FloatArray
 from fedcluster_app.streams import stream
 from strategies.global_rounds import Found, centres
-from strategies.kfed import LocalCenters
+from strategies.kfed import CentresOnce
 
 
-class Spahm(LocalCenters):
+class Spahm(CentresOnce):
     """SPAHM; all sweeps of the matching are made at the coordinator, after one upload.
 
     Notes

@@ -189,10 +189,9 @@ def step(
     uploads: Mapping[str, ClusterSums],
     rng: np.random.Generator,
     *,
-    weighted: bool = True,
     n_init: int = 5,
 ) -> FedKMeansState:
-    """One server round: k-means over the means of all sites.
+    """One server round: k-means over the means of all sites, each counted as many times as it has rows.
 
     A site that did not answer keeps its last upload; one that answers for the first time joins; the order of
     the mapping has no effect. If no site has any cluster to show, only the round is counted.
@@ -203,8 +202,6 @@ def step(
     uploads : mapping of site name to ClusterSums
         Answers of this round.
     rng : numpy.random.Generator
-    weighted : bool
-        Whether a mean counts as many times as it has rows.
     n_init : int, >= 1
         Runs of k-means, of which the best is kept.
 
@@ -223,7 +220,7 @@ def step(
     counts = np.concatenate([part.counts for part in filled])
     means = np.concatenate([part.sums for part in filled]) / counts[:, None]
     k = min(state.k, len(np.unique(means, axis=0)))
-    weights = counts.astype(np.float64) if weighted else None
+    weights = counts.astype(np.float64)
     centers = _renumbered(kmeans(means, k, rng, n_init=n_init, weights=weights).centers, state.centers)
     movement = float("inf")
     if centers.shape == state.centers.shape:

@@ -22,7 +22,7 @@ import numpy as np
 from fedcluster_app.errors import ConfigError
 from fedcluster_app.mixtures.distances import squared_distances
 from fedcluster_app.mixtures.kmeans import kmeans_plus_plus, lloyd
-from fedcluster_app.mixtures.types import FloatArray
+from fedcluster_app.mixtures.types import BoolArray, FloatArray
 
 Average = Literal["avg1", "avg2"]
 Membership = Literal["published", "squared"]
@@ -231,6 +231,19 @@ def step(
         centers = lloyd(sent, seeds, max_iter=_LLOYD_STEPS).centers
     movement = float(np.linalg.norm(centers - state.centers))
     return FFCMState(centers, known, state.round + 1, movement)
+
+
+def supported(state: FFCMState, *, average: Average = "avg1") -> BoolArray:
+    """Which centres (k,) the last uploads are behind: others are still where they started.
+
+    With ``avg1`` those of some support, with ``avg2`` those that are the nearest to a site's centre.
+    """
+    sums = np.stack([part.sums for part in state.uploads.values()])
+    supports = np.stack([part.supports for part in state.uploads.values()])
+    if average == "avg1":
+        return np.asarray(supports.sum(axis=0) > 0)
+    sent = sums[supports > 0] / supports[supports > 0][:, None]
+    return np.isin(np.arange(len(state.centers)), squared_distances(sent, state.centers).argmin(axis=1))
 
 
 def status(state: FFCMState, *, tolerance: float = 1e-4, max_rounds: int = 1000) -> Status:

@@ -29,7 +29,7 @@ def answer(site: Site, ask: AskFedKMeans) -> FedKMeansSums:
     if centers is None:
         centers = fedkmeans.first_centers(X, site.config.k, rng)
     labels = fedkmeans.assign(X, centers, local_steps=settings.local_steps, min_count=least)
-    return _summed(site, X, labels)
+    return _summed(site, X, labels, least)
 
 
 def aligned(site: Site, ask: AskFedKMeansAligned) -> FedKMeansSums:
@@ -37,14 +37,14 @@ def aligned(site: Site, ask: AskFedKMeansAligned) -> FedKMeansSums:
     X, centers = contributed(site, ask), ask.centers
     if centers is None:
         centers = fedkmeans_aligned.first_centers(X, site.config.k, site.rng("fedkmeans-aligned"))
-    return _summed(site, X, fedkmeans.assign(X, centers, min_count=site.min_count))
+    return _summed(site, X, fedkmeans.assign(X, centers, min_count=site.min_count), site.min_count)
 
 
-def _summed(site: Site, X: FloatArray, labels: IntArray) -> FedKMeansSums:
-    """Sum the rows (n, q) up by their labels, but for rows that are too few to part from others."""
+def _summed(site: Site, X: FloatArray, labels: IntArray, least: int) -> FedKMeansSums:
+    """Sum the rows (n, q) up by their labels, but for fewer than so many that would part from others."""
     kept = site.memory.load(FedKMeansMemory)
     groups = np.zeros(len(X), dtype=np.int64) if kept is None else kept.groups
-    labels, groups = together(labels, groups, site.min_count)
+    labels, groups = together(labels, groups, least)
     site.memory.save(FedKMeansMemory(groups))
     return _told(fedkmeans.sums_by(X, labels))
 

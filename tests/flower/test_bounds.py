@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from micro_runs import Blobs, Sites
-from rival_runs import run
+from flwr.app import Message
+from micro_runs import Blobs, Sites, changed
+from rival_runs import at, run
 
 from fedcluster_app.config import parse_run_config
 from fedcluster_app.errors import ConfigError, RunError
@@ -60,6 +61,34 @@ def test_extremes_leave_only_if_every_site_allows_it(nodes: list[dict[str, Any]]
     said = [json.loads(line)["message"] for line in Path(nodes[0]["ledger-path"]).read_text().splitlines()]
     assert said[-4:] == ["hello", "bounds", "local.centers", "labelled"]
     assert one.trace[1].phase == "bounds"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (-1e30, 1e30, "they lie where its rows cannot"),
+        (1e3, -1e3, "its mean does not lie between them"),
+        (30.0, 40.0, "its mean does not lie between them"),
+        (8.0, 11.0, "its rows scatter more than they allow"),
+    ],
+)
+def test_extremes_that_cannot_be_are_named_and_not_used(
+    low: float, high: float, said: str, csv_sites: Sites, blobs: Blobs
+) -> None:
+    tables = {name: blobs(seed, 40, 50, 60) for seed, name in enumerate("abc")}
+    nodes = [{**node, "allow-unsafe": True} for node in csv_sites(tables)]
+
+    def lie(question: Message, answer: Message) -> Message:
+        answer = changed("low", lambda part: np.full_like(part, low))(question, answer)
+        return changed("high", lambda part: np.full_like(part, high))(question, answer)
+
+    one = run("kfed", nodes, scaling="minmax", bounds="data", tamper=at(1, lie, 1, last=1))
+    assert said in one.trace[1].failed["b"]
+    assert one.outcome.k_hat == 3
+    found = np.concatenate([tables[name] for name in "ac"])
+    np.testing.assert_allclose(scaling(one), [found.min(axis=0), found.max(axis=0)])
+    with pytest.raises(RunError, match=f"site 'b': its extremes were not used: {said}"):
+        run("kfed", nodes, scaling="minmax", bounds="data", tamper=at(1, lie, 1, last=1), quorum=3)
 
 
 def test_constant_columns_and_means_outside(csv_sites: Sites, blobs: Blobs) -> None:

@@ -158,6 +158,20 @@ def test_sums_that_are_likelier_than_any_rows_are_not_used(three_sites: list[dic
         assert (one.outcome.status, one.outcome.k_hat) == (FINISHED, 3)
 
 
+@pytest.mark.parametrize(("method", "first"), [("fedem", 2), ("ifca", 3)])
+def test_one_site_that_says_its_rows_are_unlikely_stops_nobody(
+    method: str, first: int, csv_sites: Sites, overlapping: Tables
+) -> None:
+    """So low a number would swamp the others', and rounds would seem to stand still."""
+    nodes = csv_sites(overlapping)
+    lie = changed("log_likelihood", lambda part: np.full_like(part, -1e140))
+    one = run(method, nodes, tamper=at(first, lie, 1))
+    assert all("its rows cannot be so unlikely" in record.failed["b"] for record in one.trace[first:-1])
+    missing = run(method, nodes, tamper=at(first, silent, 1))
+    assert one.outcome.details["rounds"] == missing.outcome.details["rounds"] > 2
+    np.testing.assert_array_equal(one.outcome.details["trace"], missing.outcome.details["trace"])
+
+
 # --- IFCA
 
 
@@ -212,6 +226,22 @@ def test_restarts_share_the_rounds_and_leave_them_when_they_are_over(csv_sites: 
     assert one.outcome.details["rounds"] == max(rounds)
     going = [len(ask.restarts) for name, ask in asked(one, AskIFCARound) if name == "a"]
     assert going == [sum(length > number for length in rounds) for number in range(max(rounds))]
+
+
+def test_a_site_that_chose_no_model_has_all_by_the_rows_that_chose_them(
+    csv_sites: Sites, blobs: Blobs
+) -> None:
+    tables = {
+        "a": blobs(0, 60, 60),
+        "b": blobs(1, 30, 30),
+        "c": blobs(2, 90, 90) + 50.0,
+        "d": blobs(3, 20, 20),
+    }
+    one = run("ifca", csv_sites(tables), models=2, components=2, tamper=at(3, silent, 1))
+    chosen, mixture = one.outcome.details["models"], personal(one).mixtures["b"]
+    assert chosen["a"] == chosen["d"] != chosen["c"]
+    expected = np.array([160, 180])[[chosen["a"], chosen["c"]]] / 340
+    np.testing.assert_allclose(mixture.weights.reshape(2, 2).sum(axis=1), expected)
 
 
 def test_models_that_nobody_chose_have_no_numbers(csv_sites: Sites, blobs: Blobs) -> None:
@@ -318,6 +348,21 @@ def test_a_mixture_that_cannot_be_of_a_sites_rows_is_not_used(
     assert said in one.trace[1].failed["b"]
     assert any("sites b have no mixture, and so no labels" in told for told in one.outcome.warnings)
     assert one.outcome.k_hat == 3
+
+
+def test_no_variance_of_a_site_alone_is_below_the_floor(csv_sites: Sites) -> None:
+    flat = np.random.default_rng(0).normal(size=(2, 80, 2)) * [1.0, 0.01]
+    one = run(
+        "local",
+        csv_sites(dict(zip("ab", flat, strict=True))),
+        components=1,
+        scaling="none",
+        local_variance_floor=0.3,
+    )
+    for X, mixture in zip(flat, personal(one).mixtures.values(), strict=True):
+        # Of one cluster the variance within is that of the rows, here its mean over the columns.
+        least = 0.3 * X.var(axis=0).mean()
+        np.testing.assert_allclose(np.linalg.eigvalsh(mixture.covariances[0])[0], least, rtol=1e-2)
 
 
 def test_equal_rows_make_one_component_of_some_width(csv_sites: Sites) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,13 @@ TOO_FEW = {
     "consensus-em": "expected a site with k = 3 components, got none",
 }
 TRUE = np.repeat([0, 1, 2], [40, 50, 60])
+
+
+@pytest.fixture
+def close_sites(csv_sites: Sites) -> list[dict[str, Any]]:
+    """Make three sites of rows without a gap anywhere."""
+    tables = np.random.default_rng(0).normal(size=(3, 90, 2)) * [2.0, 1.0]
+    return csv_sites(dict(zip("abc", tables, strict=True)))
 
 
 def statuses(one: LocalRun) -> dict[str, str]:
@@ -98,7 +106,9 @@ def test_any_arrival_order_gives_the_same_bytes(method: str, tmp_path: Path, csv
 def test_a_site_that_is_lost_in_round_two_is_missed_alone(
     method: str, fault: Any, three_sites: list[dict[str, Any]], clusters_in: ReadClusters
 ) -> None:
-    one = run(method, three_sites, tamper=at(2, fault, 1))
+    # Where clusters are far apart consensus EM is at its end before its second round.
+    second = 2 if method == "consensus-em" else BEFORE.get(method, 0) + 2
+    one = run(method, three_sites, tamper=at(second, fault, 1))
     assert (one.outcome.status, one.outcome.k_hat) == (FINISHED, 3)
     assert pooled_ari(three_sites, clusters_in) == 1.0
     assert statuses(one)["b"].startswith("missed ")
@@ -165,6 +175,14 @@ def test_a_site_with_one_row_only_receives(method: str, csv_sites: Sites, blobs:
         assert Path(nodes[1]["labels-path"]).read_text().count("\n") == 2
 
 
+def test_a_quorum_is_of_the_sites_that_are_asked(csv_sites: Sites, blobs: Blobs) -> None:
+    """Three sites take part, of which two have enough rows to be asked: that both answer is enough."""
+    nodes = csv_sites({"a": blobs(0, 40, 50, 60), "b": [[8.0, 8.0]], "c": blobs(1, 40, 50, 60)})
+    assert run("fedkmeans", nodes, quorum=3).outcome.status == FINISHED
+    with pytest.raises(RunError, match="1 of 2 sites answered, quorum is 2"):
+        run("fedkmeans", nodes, quorum=3, tamper=at(1, silent, 2))
+
+
 @every_rival
 def test_a_constant_column_changes_no_label(
     method: str, csv_sites: Sites, blobs: Blobs, clusters_in: ReadClusters
@@ -216,6 +234,81 @@ def test_k_is_refused_where_nothing_reads_it() -> None:
         strategy_of(parse_run_config({"k": 3}))
     with pytest.raises(ConfigError, match="needs to be told k"):
         RunConfig(method="kfed").k  # noqa: B018  # the property raises
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("fedkmeans", "phase 'round 1': no site has a cluster of 5 rows; lower k=200"),
+        ("fedkmeans-aligned", "phase 'round 1': no site has a cluster of 5 rows; lower k=200"),
+        ("ffcm-avg1", "phase 'round 1': no site has min-count=5 rows of any centre; lower k=200"),
+        ("ffcm-avg2", "phase 'round 1': no site has min-count=5 rows of any centre; lower k=200"),
+    ],
+)
+def test_more_clusters_than_rows_suffice_for_end_the_run_at_once(
+    method: str, said: str, three_sites: list[dict[str, Any]]
+) -> None:
+    exchanges = Counter[int]()
+
+    def count(node: int, question: Message, answer: Message) -> Message:
+        exchanges[node] += 1
+        return answer
+
+    with pytest.raises(RunError, match=said):
+        run(method, three_sites, k=200, tamper=count)
+    assert set(exchanges.values()) == {2}
+
+
+CLOSE = ("fedkmeans", "fedkmeans-aligned", "ffcm-avg1", "ffcm-avg2", "fedem", "ifca")
+
+
+@pytest.mark.parametrize("method", CLOSE)
+def test_rounds_that_nobody_answers_end_with_what_there_is(
+    method: str, close_sites: list[dict[str, Any]]
+) -> None:
+    second = BEFORE.get(method, 0) + 2
+    one = run(method, close_sites, tamper=at(second, silent, 0, 1, 2))
+    assert (one.outcome.status, one.outcome.details["stopped_by"]) == (FINISHED, "unheard")
+    assert any("no site sent anything that can be used" in told for told in one.outcome.warnings)
+    np.testing.assert_array_equal(centers(one), centers(run(method, close_sites, **after(method, 1))))
+    with pytest.raises(RunError, match="phase 'round 2': 0 of 3 sites answered, quorum is 2"):
+        run(method, close_sites, tamper=at(second, silent, 0, 1, 2), quorum=2)
+
+
+def after(method: str, rounds: int) -> dict[str, Any]:
+    """So many rounds, and no fewer."""
+    word = {"fedkmeans-aligned": "aligned"}.get(method, method.split("-")[0])
+    return {f"{word}-rounds": rounds, f"{word}-tolerance": 0.0}
+
+
+@pytest.mark.parametrize("method", CLOSE)
+@pytest.mark.parametrize("fault", [silent, crash])
+def test_what_a_site_last_sent_stands_for_it_when_it_is_lost_in_round_two(
+    method: str, fault: Any, close_sites: list[dict[str, Any]]
+) -> None:
+    """Clusters overlap, so that rounds go on."""
+    second = BEFORE.get(method, 0) + 2
+    lost = run(method, close_sites, tamper=at(second, fault, 1), **after(method, 4))
+    assert (lost.outcome.status, lost.outcome.k_hat) == (FINISHED, 3)
+    assert lost.outcome.details["rounds"] >= 3
+    missed = [record.phase for record in lost.trace if "b" in (*record.late, *record.failed)]
+    assert missed == [f"round {number}" for number in range(2, lost.outcome.details["rounds"] + 1)]
+    assert {statuses(lost)[name] for name in "ac"} == {"ok"}
+    first, last = (uploads(one) for one in (run(method, close_sites, **after(method, 1)), lost))
+    assert set(last) == set("abc")
+    np.testing.assert_array_equal(last["b"], first["b"])
+    for name in "ac":
+        assert last[name].shape != first[name].shape or (last[name] != first[name]).any()
+    whole = run(method, close_sites, **after(method, 4))
+    assert np.abs(centers(lost) - centers(whole)).max() > 1e-6
+
+
+def uploads(one: LocalRun) -> dict[str, Any]:
+    """The sums that stand for every site in the end."""
+    assert one.strategy.state is not None
+    kernel = one.strategy.state.kernel
+    sent = (kernel[0] if isinstance(kernel, tuple) else kernel).uploads
+    return {name: part.stats.mass if hasattr(part, "stats") else part.sums for name, part in sent.items()}
 
 
 # --- k-FED and SPAHM
@@ -296,7 +389,8 @@ def test_no_row_is_the_difference_between_the_sums_of_two_rounds(method: str, cs
             return answer
 
         open_sites = [{**node, "min-count": 1} for node in nodes]
-        run(method, open_sites, k=4, tamper=look, scaling="none", min_count=least)
+        own = {"fedkmeans_least_rows": 1} if method == "fedkmeans" else {}
+        run(method, open_sites, k=4, tamper=look, scaling="none", min_count=least, **own)
         given = set()
         for node, sent in sums.items():
             for before, after in pairwise(sent):
@@ -308,6 +402,35 @@ def test_no_row_is_the_difference_between_the_sums_of_two_rounds(method: str, cs
 
     assert not rows_given_away(5)
     assert rows_given_away(1)
+
+
+def test_least_rows_holds_in_every_round(csv_sites: Sites) -> None:
+    tables = np.random.default_rng(1).normal(size=(3, 60, 2))
+    sent: list[int] = []
+
+    def look(node: int, question: Message, answer: Message) -> Message:
+        payload = from_records(answer.content)
+        if payload.kind == "fedkmeans.sums":
+            sent.extend(payload.arrays["counts"].tolist())
+        return answer
+
+    nodes = csv_sites(dict(zip("abc", tables, strict=True)))
+    one = run("fedkmeans", nodes, k=6, fedkmeans_least_rows=12, tamper=look, scaling="none")
+    assert one.outcome.details["rounds"] > 2
+    assert min(count for count in sent if count) >= 12
+
+
+@pytest.mark.parametrize("method", ["fedkmeans", "fedkmeans-aligned"])
+def test_more_clusters_than_were_wanted_are_not_used(method: str, three_sites: list[dict[str, Any]]) -> None:
+    def split(question: Message, answer: Message) -> Message:
+        """Send half of a cluster as a cluster, which could well be."""
+        answer = changed("sums", lambda part: np.vstack([part[:1] / 2, part[:1] / 2, part[1:]]))(
+            question, answer
+        )
+        return changed("counts", lambda part: np.r_[part[0] // 2, part[0] // 2, part[1:]])(question, answer)
+
+    one = run(method, three_sites, tamper=at(1, split, 1, last=1))
+    assert one.trace[1].failed["b"].endswith("its sums were not used: 4 clusters")
 
 
 # --- aligned averages
@@ -361,8 +484,22 @@ def test_the_textbook_update_and_one_step_a_round(three_sites: list[dict[str, An
 
 def test_a_centre_that_no_site_has_enough_rows_of_is_warned_of(three_sites: list[dict[str, Any]]) -> None:
     one = run("ffcm-avg1", three_sites, k=12, ffcm_fuzzifier=1.2, min_count=25)
-    assert one.outcome.k_hat == 12
-    assert any("centres that no site has min-count=25 rows of" in said for said in one.outcome.warnings)
+    state = one.strategy.state
+    assert state is not None
+    held = np.sum([part.supports for part in state.kernel.uploads.values()], axis=0) > 0
+    assert one.outcome.k_hat == held.sum() < 12
+    expected = state.kernel.centers[held]
+    np.testing.assert_array_equal(centers(one), expected[np.lexsort(expected.T)])
+    idle = 12 - held.sum()
+    assert any(
+        f"{idle} centres that no site has min-count=25 rows of were left out" in said
+        for said in one.outcome.warnings
+    )
+
+
+def test_a_fuzzifier_that_gives_single_rows_away_is_refused() -> None:
+    with pytest.raises(ConfigError, match="ffcm-fuzzifier"):
+        parse_run_config({"method": "ffcm-avg1", "k": 3, "ffcm-fuzzifier": 1.05})
 
 
 # --- AFCL
@@ -412,6 +549,33 @@ def test_sites_may_take_part_by_chance(three_sites: list[dict[str, Any]]) -> Non
     assert min(asked) >= 1
     assert len(set(asked)) > 1
     assert one.outcome.status == FINISHED
+
+
+@pytest.mark.parametrize("quorum", [1, 2])
+@pytest.mark.parametrize("fault", [silent, crash])
+def test_a_round_by_chance_that_asks_a_lost_site_alone_is_passed_over(
+    quorum: int, fault: Any, three_sites: list[dict[str, Any]]
+) -> None:
+    lost = {
+        node: run(
+            "afcl",
+            three_sites,
+            afcl_participation="random",
+            afcl_rounds=40,
+            quorum=quorum,
+            tamper=at(2, fault, node),
+        )
+        for node in range(3)
+    }
+    for node, one in lost.items():
+        assert (one.outcome.status, one.outcome.details["stopped_by"]) in [
+            (FINISHED, "converged"),
+            (FINISHED, "max_rounds"),
+        ]
+        assert [word[:6] for word in statuses(one).values()].count("missed") == 1
+        assert statuses(one)["abc"[node]].startswith("missed ")
+    # Some rounds had nobody.
+    assert any(not record.answered for one in lost.values() for record in one.trace)
 
 
 def test_seeds_that_all_run_together_are_warned_of() -> None:

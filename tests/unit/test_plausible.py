@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
 
-from strategies.plausible import Totals
+from fedcluster_app.mixtures.mixture import Mixture
+from fedcluster_app.mixtures.statistics import Statistics
+from strategies.gaussians import problem_of_likelihoods
+from strategies.plausible import Totals, problem_of_extremes
 
 FAST = settings(deadline=None, derandomize=True, max_examples=150)
 seeds = st.integers(0, 2**32 - 1)
@@ -130,3 +134,73 @@ def test_the_farthest_that_some_rows_can_lie_is_the_border(seed: int) -> None:
         whole.problem_of_part(np.array([float(part)]), (mean)[None], (1.01 * variance * n / part)[None])
         is not None
     )
+
+
+@given(
+    seed=seeds,
+    n=st.integers(1, 40),
+    q=st.integers(1, 3),
+    scale=st.sampled_from([0.0, 1e-3, 1.0, 1e4]),
+    offset=st.sampled_from([0.0, 1e4]),
+    full=st.booleans(),
+)
+@FAST
+def test_extremes_of_rows_are_those_of_their_moments(seed, n, q, scale, offset, full):
+    rng = np.random.default_rng(seed)
+    X = offset + scale * rng.standard_t(2, size=(n, q))
+    if seed % 3 == 0:  # two values alone: the bound on the variance is met
+        X = offset + scale * rng.integers(0, 2, (n, q)).astype(float)
+    S = (X - X.mean(axis=0)).T @ (X - X.mean(axis=0))
+    moments = Statistics(np.array([float(n)]), X.mean(axis=0)[None], (S if full else np.diagonal(S))[None])
+    assert problem_of_extremes(moments, X.min(axis=0), X.max(axis=0)) is None
+
+
+def mixture_of(rng, k, q):
+    roots = rng.normal(size=(k, q, q)) * 10.0 ** rng.uniform(-1, 1)
+    covariances = roots @ roots.transpose(0, 2, 1) + 1e-3 * np.eye(q)
+    return Mixture(rng.dirichlet(np.ones(k)), 3 * rng.normal(size=(k, q)), covariances)
+
+
+def likelihood(X, mixture, weights):
+    """By SciPy."""
+    parts = [
+        np.log(w) + np.atleast_1d(multivariate_normal(m, S).logpdf(X))
+        for w, m, S in zip(weights, mixture.means, mixture.covariances, strict=True)
+        if w > 0
+    ]
+    return np.logaddexp.reduce(parts, axis=0).sum()
+
+
+@given(seed=seeds, n=st.integers(1, 30), k=st.integers(1, 4), q=st.integers(1, 3), own=st.booleans())
+@FAST
+def test_true_likelihoods_are_never_refused(seed, n, k, q, own):
+    rng = np.random.default_rng(seed)
+    X, mixture = rng.normal(size=(n, q)) * 10.0 ** rng.uniform(-3, 3), mixture_of(rng, k, q)
+    # Weights of the site's own may be anything, such as all on one component.
+    weights = np.eye(k)[rng.integers(k)] if own else mixture.weights
+    told = np.array([likelihood(X, mixture, weights)])
+    assert problem_of_likelihoods(totals(X), told, [mixture], own_weights=own) is None
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_the_least_likelihood_is_that_of_one_component_in_one_column(own):
+    """Where moments say all there is to say, and of rows at one place likewise."""
+    rng = np.random.default_rng(0)
+    for X, mixture in (
+        (rng.normal(size=(20, 1)), mixture_of(rng, 1, 1)),
+        (np.ones((9, 3)), mixture_of(rng, 1, 3)),
+    ):
+        told = np.array([likelihood(X, mixture, mixture.weights)])
+        assert problem_of_likelihoods(totals(X), told, [mixture], own_weights=own) is None
+        low = told - 1e-3 * (1.0 + abs(told))
+        assert problem_of_likelihoods(totals(X), low, [mixture], own_weights=own) == (
+            "its rows cannot be so unlikely"
+        )
+
+
+def test_with_known_weights_the_best_component_bounds_the_likelihood():
+    X = np.zeros((10, 1))
+    mixture = Mixture(np.array([0.5, 0.5]), np.array([[0.0], [1e3]]), np.ones((2, 1, 1)))
+    told = np.array([-500.0])  # near the first they are about -16, by the second alone -5e6
+    assert problem_of_likelihoods(totals(X), told, [mixture]) == "its rows cannot be so unlikely"
+    assert problem_of_likelihoods(totals(X), told, [mixture], own_weights=True) is None
