@@ -94,8 +94,10 @@ def _as_before(shares: FloatArray, last: Release, least: float) -> FloatArray:
         gaps = np.abs(shares[c] - known).sum(axis=1)
         if gaps.min() < least:
             told[c] = known[gaps.argmin()]
-    # Some as they were and some not may differ from all rows by a few; then nothing is new.
-    return coarse if NEARLY < np.abs(1.0 - told.sum(axis=0)).sum() < least else told
+    # Some as they were and some not may tell of a row twice, or lack a few of all rows; then nothing is new.
+    rows = told.sum(axis=0)
+    twice, missing = bool((rows > 1.0 + NEARLY).any()), float(len(rows) - rows.sum())
+    return coarse if twice or NEARLY < missing < least else told
 
 
 def shown(models: Models, own: FloatArray, rows: Rows, concentration: float) -> Shown:
