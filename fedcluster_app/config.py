@@ -85,7 +85,9 @@ class RunConfig:
     min_sites: int = key("min-sites", 0, "sites to wait for; 0: all virtual ones, or 2 real ones", low=0)
     join_timeout: float = key("join-timeout", 120.0, "seconds to wait for sites to join", low=0.0)
     round_timeout: float = key("round-timeout", 600.0, "seconds to wait for answers in an exchange", low=0.1)
-    quorum: int = key("quorum", 1, "least number of sites that must answer in every exchange", low=1)
+    quorum: int = key(
+        "quorum", 1, "least number of sites that must answer in every exchange, of those asked", low=1
+    )
     output_dir: str = key("output-dir", "", "absolute folder of the results", absolute=True)
     data: DataSpec = field(default_factory=DataSpec)
     asm: AsmConfig = field(default_factory=AsmConfig)

@@ -55,7 +55,8 @@ def refuse_unknown(values: Mapping[str, Any], known: Mapping[str, Any], where: s
     """Raise ConfigError for a key that nothing reads, with the nearest known one."""
     for name in values:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
+            near = [key for key in known if key == name.lower().replace("_", "-")]
+            close = near or difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(sorted(known))}"
             raise ConfigError(f"{where}: unknown key {name!r}; {hint}")
 

@@ -169,7 +169,7 @@ class FedGEM(SiteStrategy[FedGEMRun]):
                 "collapse_ratio": start.collapse_ratio,
             }
         if state.labelled and state.clusters and name in state.labelled:
-            details |= site_scores(state.labelled[name], state.clusters)
+            details = site_scores(state.labelled[name], state.clusters) | details
         few = name not in state.agreement.roster.moments
         return SiteResult(name, "receives only" if few else "ok", rows, details=details)
 

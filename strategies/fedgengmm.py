@@ -41,7 +41,7 @@ class FedGenGMM(OneUpload[Statistics], GlobalRounds[Uploads]):
     def site_details(self, answer: Any) -> Mapping[str, Any]:
         """Say how many components the site counted and sent."""
         told = {"k_counted": answer.k_counted} if answer.k_counted else {}
-        return {**told, "k_g": int((answer.counts > 0).sum())}
+        return {**told, "components": int((answer.counts > 0).sum())}
 
     def found(self, kernel: Uploads) -> Found:
         """Fit the mixture to rows drawn from those of all sites."""

@@ -49,10 +49,9 @@ def _site(state: PoolRun, model: SiteModel | None, name: str, min_count: int) ->
     rows, details = state.agreement.roster.members[name].hello.rows, dict[str, Any]()
     if name in state.mailbox.posts and model is not None:
         end = (state.ends or {}).get(name)
-        told, names = end or state.mailbox.posts[name].content, np.asarray(model.names)
+        told = end or state.mailbox.posts[name].content
         details = {
             **details_of(model),
-            "k_g": len(set(names[model.clusters.weights * rows >= min_count])),
             "evidence": told.evidence / rows,
             "withheld_rows": _withheld(state, name),
             "trust": {} if end is None or end.trust is None else _by_name(state.heard[name], end.trust),

@@ -116,7 +116,10 @@ def site_scores(answer: Labelled, clusters: Mixture) -> dict[str, float]:
     """Return the scores of one site."""
     if answer.counts is None:
         return {}
-    found = {"simplified_silhouette": scores(_sums(answer), clusters.means)["simplified_silhouette"]}
+    found = {
+        "k_g": int(np.count_nonzero(answer.counts)),
+        "simplified_silhouette": scores(_sums(answer), clusters.means)["simplified_silhouette"],
+    }
     if answer.own_contingency is not None:
         found |= _agreement("personal_", answer.own_contingency)
     if math.isfinite(answer.center_error):
@@ -131,7 +134,7 @@ def personal_scores(labelled: Mapping[str, Labelled], models: Mapping[str, SiteM
     are means over sites.
     """
     each = [personal_site_scores(answer, models[name].clusters) for name, answer in labelled.items()]
-    keys = sorted({key for scores in each for key in scores})
+    keys = sorted({key for scores in each for key in scores} - {"k_g"})
     found = {key: float(np.mean([scores[key] for scores in each if key in scores])) for key in keys}
     tables = {name: answer for name, answer in labelled.items() if answer.contingency is not None}
     if not tables:

@@ -62,7 +62,7 @@ def model_file(agreement: Agreement, models: Mapping[str, SiteModel]) -> Persona
 def details_of(model: SiteModel) -> dict[str, Any]:
     """Return how many components a site has, how many in effect, and their numbers over all sites."""
     return {
-        "k_g": model.clusters.n_components,
+        "components": model.clusters.n_components,
         "k_eff": effective_components(model.clusters.weights),
         "clusters": model.numbers.tolist(),
     }

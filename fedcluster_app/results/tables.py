@@ -70,7 +70,8 @@ def report(outcome: Outcome) -> str:
         if name in outcome.scores
     ]
     if "ari" in outcome.scores:
-        lines.append("against the true classes, which this data set happens to have:")
+        part = _part_of_rows(outcome)
+        lines.append(f"against the true classes, which this data set happens to have{part}:")
         found = {name: _text(score) for name, score in outcome.scores.items()}
         lines += [
             f"  {text}: ARI {found[f'{prefix}ari']}, NMI {found[f'{prefix}nmi']}"
@@ -88,10 +89,21 @@ def report(outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
+def _part_of_rows(outcome: Outcome) -> str:
+    """Say how many rows stand behind the scores; those in clusters too small at their site do not."""
+    scored, rows = outcome.scores.get("rows_scored"), sum(site.rows for site in outcome.sites)
+    return (
+        ""
+        if scored is None or scored >= rows
+        else f" ({scored:.0f} of {rows} rows, the others' counts are withheld)"
+    )
+
+
 def site_table(outcome: Outcome) -> str:
     """Return one row for every site."""
     keys = {
         "cells": "cells",
+        "components": "comp.",
         "k_g": "K_g",
         "k_eff": "K_eff",
         "k_counted": "counted",

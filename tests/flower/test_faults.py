@@ -301,7 +301,7 @@ def test_a_site_that_never_counts_is_only_labelled(
     assert run.outcome.bounds == (3, 6)
     assert "sites b never sent a count; the clusters are those of the others" in run.outcome.warnings
     assert len(clusters_in(three[1]["labels-path"])) == 75
-    assert "k_g" not in run.outcome.sites[1].details
+    assert "k_counted" not in run.outcome.sites[1].details
 
 
 def test_a_site_that_leaves_in_round_3(three: list[dict[str, Any]]) -> None:

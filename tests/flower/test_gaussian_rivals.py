@@ -98,7 +98,7 @@ def test_weights_at_sites_are_their_own_and_label_their_rows(
     for node, (name, X) in zip(nodes, overlapping.items(), strict=True):
         np.testing.assert_array_equal(model.predict(X, site=name), clusters_in(Path(node["labels-path"])))
         told = next(site.details for site in one.outcome.sites if site.name == name)
-        assert (told["k_g"], told["clusters"]) == (3, [0, 1, 2])
+        assert (told["components"], told["clusters"]) == (3, [0, 1, 2])
     # Three rows are withheld, and yet their cluster has about their share.
     assert 0.01 < model.mixtures["c"].weights.min() < 0.06
 

@@ -114,7 +114,7 @@ def test_a_site_hears_its_neighbours_and_nobody_else(
                 np.testing.assert_array_equal(told.setdefault(other, summary).means, summary.means)
     for name, ask in asked(one, AskLabels):
         np.testing.assert_array_equal(ask.means, one.outcome.model.mixtures[name].means)
-        assert len(ask.means) == details(one)[name]["k_g"]
+        assert len(ask.means) == details(one)[name]["components"]
 
 
 def test_the_order_of_arrival_changes_nothing(four_sites: list[dict[str, Any]], tmp_path: Path) -> None:

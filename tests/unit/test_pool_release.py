@@ -106,10 +106,10 @@ def test_a_few_rows_are_not_missing_alone() -> None:
 
 def test_rows_of_junk_are_no_difference_either() -> None:
     X = np.concatenate([table(0, 40, 30), [[60.0, 60.0], [-60.0, 70.0]]])
-    rows, robust = rows_of(X, uniform=True), replace(ALL, uniform=True)
-    models = pool.init(X, 2, robust, np.random.default_rng(0)).models
-    junk = len(X) - models.own[0, :, 0, 0].sum()
-    assert 0.5 < junk < 3
+    rows = rows_of(X, uniform=True)
+    models = replace(by_label(rows, np.repeat([0, 1, -1], [40, 30, 2])), junk=np.array([0.03]))
+    junk = len(X) - told(models, rows, 0.0)[:, 0, 0].sum()
+    assert junk == pytest.approx(2.0, abs=0.5)
     missing = len(X) - told(models, rows, 5.0)[:, 0, 0].sum()
     assert 5.0 - 1e-6 <= missing < 6.1
     np.testing.assert_array_equal(told(models, rows, 0.5), told(models, rows, 0.0))
