@@ -18,6 +18,7 @@ from fedcluster_app.messages import (
     AskLabels,
     AskPoolEnd,
     AskPoolRound,
+    ConsensusAnswered,
     ConsensusMemory,
     FedGEMBalls,
     FedGEMStart,
@@ -87,6 +88,7 @@ def example(kind: type) -> Any:
         values |= {name: part for name, part in fitting.items() if name in values}
     elif "covariances" in values and kind not in (
         AskLabels,
+        ConsensusAnswered,
         ConsensusMemory,
         PoolMemory,
     ):  # with fields that must be mixtures
