@@ -11,7 +11,7 @@ from fedcluster_app.mixtures.types import BoolArray, FloatArray, IntArray
 
 # Variance of a feature that is taken for the least, in squared units of the scaled features: rows that are
 # all equal, or a single one, have none.
-_LEAST_VARIANCE = 1e-3
+LEAST_VARIANCE = 1e-3
 # Sides of the uniform component's box, in ranges of the features.
 _BOX = 1.1
 
@@ -111,8 +111,8 @@ def rows_of(X: FloatArray, *, uniform: bool = False) -> Rows:
     """Rows (n, d), n >= 1, prepared for the iterations, with a uniform component or not. Memory O(n d²)."""
     origin = X.mean(axis=0)
     centred = X - origin
-    spread = max(float(np.square(centred).sum()) / len(X), _LEAST_VARIANCE * X.shape[1])
-    sides = np.maximum(_BOX * np.ptp(X, axis=0), _LEAST_VARIANCE**0.5)
+    spread = max(float(np.square(centred).sum()) / len(X), LEAST_VARIANCE * X.shape[1])
+    sides = np.maximum(_BOX * np.ptp(X, axis=0), LEAST_VARIANCE**0.5)
     log_uniform = -float(np.log(sides).sum()) if uniform else None
     return Rows(centred, row_moments(centred).reshape(len(X), -1), origin, spread, log_uniform)
 

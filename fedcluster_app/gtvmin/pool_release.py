@@ -9,7 +9,7 @@ import numpy as np
 from fedcluster_app.gtvmin.niw import moments_of, summaries_of
 from fedcluster_app.gtvmin.pool_local import common_covariance, components, quadratic_forms
 from fedcluster_app.gtvmin.pool_message import Summary
-from fedcluster_app.gtvmin.pool_model import Models, Rows
+from fedcluster_app.gtvmin.pool_model import LEAST_VARIANCE, Models, Rows
 from fedcluster_app.gtvmin.pool_rows import responsibilities
 from fedcluster_app.gtvmin.pool_settings import PoolSettings
 from fedcluster_app.gtvmin.pool_weights import draw_weights
@@ -19,8 +19,6 @@ from fedcluster_app.mixtures.types import FloatArray, IntArray
 
 # Least count, of own rows and borrowed ones, of a component of the mixture that is shown.
 _LEAST_COUNT = 0.5
-# Variance of a feature that is taken for the least, where all that was released is one point.
-_LEAST_VARIANCE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +146,6 @@ def mixture_of(summary: Summary) -> Shown | None:
     counts, d = summary.counts[places], summary.means.shape[1]
     origin = counts @ summary.means[places] / counts.sum()
     own = moments_of(counts, summary.means[places] - origin, summary.covariances[places])[None]
-    spread = max(float(np.trace(summaries_of(own.sum(axis=1))[2][0])), _LEAST_VARIANCE * d)
+    spread = max(float(np.trace(summaries_of(own.sum(axis=1))[2][0])), LEAST_VARIANCE * d)
     means, covariances = components(own, common_covariance(own, spread), np.array([d + 1.0]))
     return Shown(Mixture(counts / counts.sum(), means[0] + origin, covariances[0]), places)
